@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# One call on a machine with a GPU: build, GPU tests, a compute-sanitizer subset. Needs no network: everything that the
+# build imports must be installed, or lie as wheels in .whl/ (ignored by git). Usage: ci/gpu.sh [build|test|sanitize]...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(build test sanitize)
+out=${OUT:-build/gpu}
+mkdir -p "$out"
+
+build() {
+  if compgen -G '.whl/*.whl' >/dev/null; then
+    python3 -m pip install -q --no-index --no-deps --no-compile --target build/site .whl/*.whl
+  fi
+  CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) python3 setup.py -q build_ext --inplace
+  python3 -m cake_moe.env
+}
+
+run_tests() { python3 -m pytest tests/gpu -q -p no:cacheprovider; }
+
+# The caching allocator would hide out-of-bounds accesses inside its blocks.
+sanitize() {
+  local tool
+  for tool in memcheck racecheck synccheck initcheck; do
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" --error-exitcode 1 --kernel-name kernel_substring=cake_moe \
+      --log-file "$out/$tool.log" python3 -m pytest tests/gpu -q -p no:cacheprovider -k 'operator_shapes or poisoned'
+    printf '%-10s %s\n' "$tool" "$(tail -n 1 "$out/$tool.log")"
+  done
+}
+
+export PYTHONPATH=$PWD/build/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
+for step in "${steps[@]}"; do
+  case $step in
+    build) build ;;
+    test) run_tests ;;
+    sanitize) sanitize ;;
+    *) echo "unknown step: $step" >&2; exit 2 ;;
+  esac
+done

@@ -1,0 +1,55 @@
+# Every source file of both products, by role. A new file is one line here.
+
+set(CAKE_PLAN_SOURCES
+  src/plan/plan.cpp
+  src/plan/tables.cpp
+  src/plan/workspace.cpp)
+
+set(CAKE_BINDINGS_SOURCES
+  src/bindings/build_config.cpp
+  src/bindings/fused_moe.cpp
+  src/bindings/inference.cpp
+  src/bindings/ops.cpp
+  src/bindings/prepared.cpp
+  src/bindings/quantize.cpp
+  src/bindings/torch_cuda.cpp
+  src/bindings/validate.cpp
+  src/bindings/workspace.cpp)
+
+set(CAKE_CPU_SOURCES
+  src/kernels/cpu/backend.cpp
+  src/kernels/cpu/fc1.cpp
+  src/kernels/cpu/fc2.cpp
+  src/kernels/cpu/finalize.cpp
+  src/kernels/cpu/isa.cpp
+  src/kernels/cpu/isa_portable.cpp
+  src/kernels/cpu/quantize.cpp
+  src/kernels/cpu/route.cpp)
+
+# One file an instruction set; run-time choice keeps each from running elsewhere. x86 only.
+set(CAKE_CPU_AVX2_SOURCES src/kernels/cpu/isa_avx2.cpp)
+set(CAKE_CPU_AVX512_SOURCES src/kernels/cpu/isa_avx512.cpp)
+
+# CUDA code: cake_cuda_kernels(<folder of src/kernels> KERNELS <entry points> ARCHS <archs> SOURCES <files>)
+macro(cake_declare_cuda_kernels)
+  cake_cuda_kernels(common
+    ARCHS 90a 100a 103a
+    SOURCES src/kernels/common/device.cu)
+  cake_cuda_kernels(quantize
+    KERNELS cake_moe_quantize
+    ARCHS 90a 100a 103a
+    SOURCES src/kernels/quantize/launch.cu)
+endmacro()
+
+set(CAKE_PYTHON_SOURCES
+  ${CAKE_PLAN_SOURCES}
+  src/bindings/module.cpp)
+
+foreach(_list CAKE_BINDINGS_SOURCES CAKE_CPU_SOURCES CAKE_CPU_AVX2_SOURCES CAKE_CPU_AVX512_SOURCES)
+  foreach(_file IN LISTS ${_list})
+    if(NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${_file}")
+      message(WARNING "not there yet: ${_file}")
+      list(REMOVE_ITEM ${_list} ${_file})
+    endif()
+  endforeach()
+endforeach()
