@@ -1,0 +1,20 @@
+// What a launcher needs to know of a GPU, read once a device.
+#pragma once
+
+#include <string>
+
+namespace cake_moe {
+
+struct Device {
+  int major;  // compute capability
+  int minor;
+  int sm_count;
+};
+
+// Cached; creates no context. Throws std::runtime_error with the driver's words if the device cannot be read.
+Device device_properties(int index);
+
+// Empty where the installed driver can run this library's CUDA runtime, else one sentence with both versions.
+std::string driver_problem();
+
+}  // namespace cake_moe
