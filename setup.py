@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -53,4 +54,21 @@ class CMakeBuild(build_ext):
         return {**super().get_output_mapping(), **(self._library_mapping() if self.inplace else {})}
 
 
-setup(ext_modules=[Extension("cake_moe._C", sources=[])], cmdclass={"build_ext": CMakeBuild})
+def classifiers() -> list[str]:
+    """The Pythons of ci/matrix.json, and what does not change."""
+    pythons = json.loads((ROOT / "ci" / "matrix.json").read_text())["python"]
+    return [
+        "Environment :: GPU :: NVIDIA CUDA",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C++",
+        *(f"Programming Language :: Python :: 3.{python.removeprefix('cp3')}" for python in pythons),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ]
+
+
+setup(
+    classifiers=classifiers(),
+    ext_modules=[Extension("cake_moe._C", sources=[])],
+    cmdclass={"build_ext": CMakeBuild},
+)

@@ -23,22 +23,22 @@ OPS_LIBRARY = "libcake_ops.so"
 
 
 def _check_torch() -> ModuleType:
-    minimum = ".".join(map(str, MIN_TORCH))
+    needs = f"cake_moe {__version__} needs torch >= {'.'.join(map(str, MIN_TORCH))}"
     try:
         import torch
     except ImportError as error:
-        raise ImportError(f"cake_moe {__version__} needs torch >= {minimum}, which cannot be imported: {error}") from error
+        raise ImportError(f"{needs}, which cannot be imported: {error}") from error
     match = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if match is None or (int(match[1]), int(match[2])) < MIN_TORCH:
-        raise ImportError(f"cake_moe {__version__} needs torch >= {minimum}, found torch {torch.__version__}")
+        raise ImportError(f"{needs}, found torch {torch.__version__}")
     return torch
 
 
 def _library_folder() -> Path:
     """Folder of the native libraries: this package's, or that of the installed package if this is a source tree.
 
-    Python puts the current folder on the path, so ``python -m cake_moe.demo`` in a checkout finds the sources first, where
-    there are no native libraries unless the package was built in place.
+    Python puts the current folder on the path, so ``python -m cake_moe.demo`` in a checkout finds the sources first,
+    where there are no native libraries unless the package was built in place.
     """
     here = Path(__file__).resolve().parent
     if (here / OPS_LIBRARY).exists():
@@ -63,7 +63,8 @@ def _load_operators(torch: Any, path: Path) -> dict[str, Any]:
         torch.ops.load_library(str(path))
         describe = ctypes.CDLL(str(path)).cake_moe_build_config
     except (OSError, RuntimeError, AttributeError) as error:
-        raise ImportError(f"cake_moe {__version__}: {path} cannot be loaded with torch {torch.__version__}: {error}") from error
+        problem = f"{path} cannot be loaded with torch {torch.__version__}: {error}"
+        raise ImportError(f"cake_moe {__version__}: {problem}") from error
     describe.restype = ctypes.c_char_p
     config: dict[str, Any] = json.loads(describe().decode())
     _check_version(str(path), config["cake_moe"])

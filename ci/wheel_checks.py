@@ -1,4 +1,4 @@
-"""What a wheel of cake_moe must be, as functions that return lists of problems. Used by ci/audit_wheel and the tests."""
+"""What a wheel of cake_moe must be, as functions that return lists of problems, for ci/audit_wheel and the tests."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import re
 import subprocess
 import zipfile
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
 MAX_WHEEL_BYTES = 100_000_000
 BUILD_CONFIG = re.compile(rb'\{"cake_moe": "[^\0]*\}')
-EXPORTED = {"libcake_ops.so": {"cake_moe_build_config"}}
-SYSTEM_LIBRARIES = re.compile(r"(libstdc\+\+\.so\.6|libgcc_s\.so\.1|lib(c|m|dl|rt|pthread)\.so\.\d|ld-linux.*\.so\.\d)$")
+EXPORTED = {"libcake_ops.so": {"cake_moe_build_config", "cake_moe_cpu_isa", "cake_moe_forget_workspace"}}
+SYSTEM_LIBRARIES = re.compile(r"(libstdc\+\+|libgcc_s|libc|libm|libdl|librt|libpthread|ld-linux[-\w]*)\.so\.\d$")
+GLIBC = re.compile(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?")
 # Namespaces of torch in the Itanium mangling: c10, at, torch, caffe2.
 TORCH_MANGLED = re.compile(r"_Z\w*?(3c10|2at|5torch|6caffe2)(?=[\dA-Z])")
 MATRIX = Path(__file__).with_name("matrix.json")
@@ -28,43 +29,38 @@ def matrix() -> dict[str, Any]:
     return result
 
 
+@dataclass(frozen=True)
 class Library:
-    """Dynamic symbols, needed libraries and glibc version of a shared library."""
+    """What a shared library asks for and offers."""
 
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self.bytes = path.read_bytes()
-        self.undefined: set[str] = set()
-        self.exported: set[str] = set()
-        self.needed: list[str] = []
-        self.search_paths: list[str] = []
-        self.glibc = (0, 0)
+    name: str
+    undefined: frozenset[str]  # strong dynamic symbols
+    exported: frozenset[str]
+    needed: tuple[str, ...]
+    search_paths: tuple[str, ...]
+    glibc: tuple[int, int]  # newest version that a symbol asks for
+    build_config: dict[str, Any] | None
+
+    @classmethod
+    def read(cls, path: Path) -> Library:
         with path.open("rb") as file:
             elf = ELFFile(file)
-            self.machine = elf.get_machine_arch()
-            for symbol in elf.get_section_by_name(".dynsym").iter_symbols():
-                info = symbol["st_info"]
-                if symbol["st_shndx"] != "SHN_UNDEF":
-                    self.exported.add(symbol.name)
-                elif info["bind"] != "STB_WEAK":
-                    self.undefined.add(symbol.name)
-            for section in elf.iter_sections():
-                if isinstance(section, DynamicSection):
-                    for tag in section.iter_tags():
-                        if tag.entry.d_tag == "DT_NEEDED":
-                            self.needed.append(tag.needed)
-                        elif tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
-                            self.search_paths.append(str(tag))
-                elif isinstance(section, GNUVerNeedSection):
-                    for _, versions in section.iter_versions():
-                        for version in versions:
-                            match = re.fullmatch(r"GLIBC_(\d+)\.(\d+)(\.\d+)?", version.name)
-                            if match:
-                                self.glibc = max(self.glibc, (int(match[1]), int(match[2])))
-
-    def build_config(self) -> dict[str, Any] | None:
-        match = BUILD_CONFIG.search(self.bytes)
-        return json.loads(match[0]) if match else None
+            symbols = [symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols() if symbol.name]
+            tags = list(elf.get_section_by_name(".dynamic").iter_tags())
+            needs = [section for section in elf.iter_sections() if isinstance(section, GNUVerNeedSection)]
+            versions = [version.name for need in needs for _, group in need.iter_versions() for version in group]
+        undefined = {s.name for s in symbols if s["st_shndx"] == "SHN_UNDEF" and s["st_info"]["bind"] != "STB_WEAK"}
+        glibc = [match.groups() for match in map(GLIBC.fullmatch, versions) if match]
+        config = BUILD_CONFIG.search(path.read_bytes())
+        return cls(
+            name=path.name,
+            undefined=frozenset(undefined),
+            exported=frozenset(symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"),
+            needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
+            search_paths=tuple(str(tag) for tag in tags if tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH")),
+            glibc=max([(int(major), int(minor)) for major, minor in glibc], default=(0, 0)),
+            build_config=json.loads(config[0]) if config else None,
+        )
 
 
 def check_links(library: Library, *, torch: bool) -> list[str]:
@@ -102,7 +98,7 @@ def check_build_config(config: dict[str, Any] | None, version: str) -> list[str]
         problems.append(f"libcake_ops.so: is of version {config['cake_moe']}, expected {version}")
     wanted = [f"sm_{arch}" for arch in matrix()["cuda_archs"]]
     if config["cuda_archs"] != wanted:
-        problems.append(f"libcake_ops.so: says that it was built for {config['cuda_archs']}, ci/matrix.json says {wanted}")
+        problems.append(f"libcake_ops.so: was built for {config['cuda_archs']}, ci/matrix.json says {wanted}")
     return problems
 
 
@@ -140,8 +136,8 @@ def check_fat_binary(listing: str, config: dict[str, Any]) -> list[str]:
     declared = {name: set(where) for name, where in config["kernels"].items()}
     for name in sorted(declared.keys() | kernels.keys()):
         if declared.get(name) != kernels.get(name):
-            built = sorted(kernels.get(name, set()))
-            problems.append(f"kernel {name}: built for {built}, cmake/Sources.cmake declares {sorted(declared.get(name, []))}")
+            built, wanted_for = sorted(kernels.get(name, [])), sorted(declared.get(name, []))
+            problems.append(f"kernel {name}: built for {built}, cmake/Sources.cmake declares {wanted_for}")
     return problems
 
 
@@ -200,12 +196,11 @@ def check_wheel(path: Path, folder: Path, cuobjdump: str) -> list[str]:
         problems += check_contents(wheel.namelist(), python)
         wheel.extractall(folder)
     for file in sorted(folder.glob("cake_moe/*.so")):
-        library = Library(file)
+        library = Library.read(file)
         is_ops = file.name == "libcake_ops.so"
         problems += check_links(library, torch=is_ops)
         problems += check_glibc(library, path.name)
         if is_ops:
-            config = library.build_config()
-            problems += check_build_config(config, version)
-            problems += check_fat_binary(fat_binary_listing(cuobjdump, file), config or {"kernels": {}})
+            problems += check_build_config(library.build_config, version)
+            problems += check_fat_binary(fat_binary_listing(cuobjdump, file), library.build_config or {"kernels": {}})
     return problems

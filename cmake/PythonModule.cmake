@@ -13,4 +13,6 @@ target_link_libraries(_C PRIVATE cake_host_flags)
 target_include_directories(_C PRIVATE "${CAKE_GENERATED_DIR}")
 set_target_properties(_C PROPERTIES
   SKIP_BUILD_RPATH ON LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/product")
-target_link_options(_C PRIVATE -Wl,--gc-sections -s)
+set(_exports "${CMAKE_CURRENT_SOURCE_DIR}/cmake/exports_python.map")
+target_link_options(_C PRIVATE "-Wl,--version-script=${_exports}" -Wl,--gc-sections -s)
+set_property(TARGET _C APPEND PROPERTY LINK_DEPENDS "${_exports}")

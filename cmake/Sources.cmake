@@ -6,14 +6,16 @@ set(CAKE_PLAN_SOURCES
   src/plan/workspace.cpp)
 
 set(CAKE_BINDINGS_SOURCES
+  src/bindings/argument.cpp
   src/bindings/build_config.cpp
+  src/bindings/exports.cpp
   src/bindings/fused_moe.cpp
-  src/bindings/inference.cpp
   src/bindings/ops.cpp
   src/bindings/prepared.cpp
   src/bindings/quantize.cpp
   src/bindings/torch_cuda.cpp
   src/bindings/validate.cpp
+  src/bindings/values.cpp
   src/bindings/workspace.cpp)
 
 set(CAKE_CPU_SOURCES

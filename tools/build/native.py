@@ -2,8 +2,8 @@
 
     python tools/build/native.py [FOLDER]    builds libcake_ops.so alone, for CAKE_OPS_DIR
 
-Environment: CAKE_CUDA_ARCHS (``90a``, ``90a,103a`` or ``none``; default: all of ci/matrix.json), CAKE_OPS_DIR (a tree built
-before: libcake_ops.so is taken from there and neither torch nor nvcc is needed), CMAKE_BUILD_PARALLEL_LEVEL.
+Environment: CAKE_CUDA_ARCHS (``90a``, ``90a,103a`` or ``none``; default: all of ci/matrix.json), CAKE_OPS_DIR (a tree
+built before: libcake_ops.so is taken from there and neither torch nor nvcc is needed), CMAKE_BUILD_PARALLEL_LEVEL.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _nvcc() -> Nvcc:
     if nvcc is None:
         minimum = ".".join(map(str, MIN_NVCC))
         raise BuildError(
-            f"no nvcc >= {minimum} (CUDACXX, CUDA_HOME, CUDA_PATH, PATH, pip packages): build with pip's build isolation, "
-            "which installs one, or set CAKE_CUDA_ARCHS=none for a library without CUDA code"
+            f"no nvcc >= {minimum} (CUDACXX, CUDA_HOME, CUDA_PATH, PATH, pip packages): build with pip's build "
+            "isolation, which installs one, or set CAKE_CUDA_ARCHS=none for a library without CUDA code"
         )
     return nvcc
 

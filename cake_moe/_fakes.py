@@ -1,0 +1,64 @@
+"""Fake (meta) implementations: shapes and dtypes only, so that a number of tokens stays symbolic under tracing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import layout
+from ._native import _C
+
+WORKSPACE_BYTES_PER_TOKEN: int = _C.workspace_bytes(2) - _C.workspace_bytes(1)
+WORKSPACE_FIXED_BYTES: int = _C.workspace_bytes(1) - WORKSPACE_BYTES_PER_TOKEN
+
+
+@torch.library.register_fake("cake::fused_moe")
+def _fused_moe(
+    input: Tensor,
+    token_selected_experts: Tensor,
+    token_final_scales: Tensor,
+    fc1_expert_weights: Tensor,
+    fc2_expert_weights: Tensor,
+    quant_scales: list[Tensor],
+    workspace: Tensor,
+    output: Tensor,
+    situ_beta: Tensor | None = None,
+    situ_linear_beta: Tensor | None = None,
+) -> None:
+    return None
+
+
+@torch.library.register_fake("cake::fused_moe_functional")
+def _fused_moe_functional(
+    input: Tensor,
+    token_selected_experts: Tensor,
+    token_final_scales: Tensor,
+    fc1_expert_weights: Tensor,
+    fc2_expert_weights: Tensor,
+    quant_scales: list[Tensor],
+    situ_beta: Tensor | None = None,
+    situ_linear_beta: Tensor | None = None,
+) -> Tensor:
+    return input.new_empty(input.shape)
+
+
+@torch.library.register_fake("cake::prepare_workspace")
+def _prepare_workspace(workspace: Tensor, num_tokens: int, up_to: bool = False) -> None:
+    return None
+
+
+@torch.library.register_fake("cake::forget_workspace")
+def _forget_workspace(workspace: Tensor) -> None:
+    return None
+
+
+@torch.library.register_fake("cake::workspace_size")
+def _workspace_size(max_num_tokens: int) -> int:
+    return WORKSPACE_FIXED_BYTES + WORKSPACE_BYTES_PER_TOKEN * max_num_tokens
+
+
+@torch.library.register_fake("cake::quantize_nvfp4")
+def _quantize_nvfp4(input: Tensor, encode_scale: Tensor) -> tuple[Tensor, Tensor]:
+    *rows, columns = input.shape
+    packed = input.new_empty([*rows, columns // 2], dtype=torch.uint8)
+    return packed, input.new_empty([*rows, columns // layout.GROUP], dtype=torch.uint8)

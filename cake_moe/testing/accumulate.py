@@ -1,0 +1,125 @@
+"""How far a backend's float32 sum may lie from the exact one: error bounds from the order of its additions.
+
+A GEMM of this operator sums terms t_k = x_k * w_k of dequantised NVFP4 values. Each term is exact in float32 and in
+float64: e2m1 * e4m3 has 6 significant bits, a product of two has 12. All terms are multiples of 2^-20 and below 2^24 in
+magnitude, so that nothing overflows or becomes subnormal, and the float64 sum that the bounds are measured from is itself
+off by no more than K * 2^-53 * sum|t_k|, which every bound below includes.
+
+An `Accumulation` gives two bounds. `sharp` follows the running sums of a few elements whose terms are at hand, `coarse`
+needs only A = sum|t_k| and serves whole matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+UNIT = 2.0**-24  # unit roundoff of float32, round to nearest
+_FLOAT64 = 2.0**-53
+# Bounds below are first order in quantities that do not exceed 2^-11; this factor covers the higher orders.
+_SLACK = 1 + 2.0**-9
+
+
+class Accumulation(Protocol):
+    """Error bound of one backend's sums."""
+
+    def sharp(self, terms: Tensor) -> Tensor:
+        """terms float64 [n, K] in the order of K -> bound float64 [n] on |float32 sum - exact sum|."""
+
+    def coarse(self, magnitude: Tensor, length: int) -> Tensor:
+        """magnitude = sum|t_k| of sums of `length` terms -> bound, same shape and dtype."""
+
+
+@dataclass(frozen=True)
+class LaneSum:
+    """The CPU backend: `lanes` round-to-nearest chains of FMAs, then a binary tree over the lanes.
+
+    Lane j takes the exact sums s_h of `run` consecutive terms for h = j, j + lanes, ... (at most 1152 * 15 * 15 units
+    of one quantum, so exact in float32) and adds them one FMA each. The first FMA adds to zero and is exact. Every other
+    one rounds its result once: error at most u * |rounded result|, u = 2^-24. With S_i the exact running sum of a lane
+    after i additions and E_i the error, E_i <= E_(i-1) + u * (|S_i| + E_i), hence E <= sum_i u * |S_i| up to a factor of
+    (1 - u)^-n < 1 + 2^-9. The tree adds log2(lanes) levels of one rounding each: at every level the errors of the two
+    halves add, plus u * |sum of the halves|. `sharp` sums exactly that. The final multiplication by 1/4 is exact.
+
+    `coarse`: each term passes through at most d = K / (run * lanes) - 1 + log2(lanes) roundings, hence the classical
+    |error| <= ((1 + u)^d - 1) * A (d = 31 for FC1, 6 for FC2).
+    """
+
+    lanes: int = 16
+    run: int = 8
+
+    def sharp(self, terms: Tensor) -> Tensor:
+        halves = terms.view(len(terms), -1, self.lanes, self.run).sum(dim=3)
+        running = halves.cumsum(dim=1)
+        bound = UNIT * running[:, 1:].abs().sum(dim=(1, 2))
+        level = running[:, -1]
+        while level.shape[1] > 1:
+            half = level.shape[1] // 2
+            level = level[:, :half] + level[:, half:]
+            bound += UNIT * level.abs().sum(dim=1)
+        return _SLACK * bound + _FLOAT64 * terms.shape[1] * terms.abs().sum(dim=1)
+
+    def coarse(self, magnitude: Tensor, length: int) -> Tensor:
+        depth = length // (self.run * self.lanes) - 1 + (self.lanes - 1).bit_length()
+        return (_SLACK * UNIT * depth + _FLOAT64 * length) * magnitude
+
+    def emulate(self, x: Tensor, w: Tensor) -> Tensor:
+        """The backend's own result, bit for bit: float32 x [R, K] and w [N, K], dequantised -> float32 [R, N].
+
+        Float32 addition of an exact product is the FMA; scaling all terms by 1/4 beforehand commutes with rounding,
+        since no sum becomes subnormal.
+        """
+        steps = x.shape[1] // (self.lanes * self.run)
+        xs = x.view(len(x), steps, self.lanes, self.run).permute(1, 2, 0, 3)
+        ws = w.view(len(w), steps, self.lanes, self.run).permute(1, 2, 3, 0)
+        lanes = torch.zeros(self.lanes, len(x), len(w))
+        for step in range(steps):
+            lanes += xs[step] @ ws[step]
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = lanes[:half] + lanes[half:]
+        return lanes[0]
+
+
+@dataclass(frozen=True)
+class StepSum:
+    """A tensor core: one fused addition of `step` exact products to the running sum at a time.
+
+    The products are first summed exactly in groups of `group`; these terms and the running sum are aligned to the largest
+    of them and truncated, and the result is rounded toward zero: an error of at most per_step * max(|running sum|, |term|)
+    each step, per_step = 17 * 2^-25 + 2^-23 for the MMAs of the numeric contract. `sharp` takes both from the exact
+    evaluation; `coarse` bounds either by A.
+    """
+
+    step: int
+    group: int
+    per_step: float = 17 * 2.0**-25 + 2.0**-23
+
+    def sharp(self, terms: Tensor) -> Tensor:
+        groups = terms.view(len(terms), -1, self.step // self.group, self.group).sum(dim=3)
+        after = groups.sum(dim=2).cumsum(dim=1).abs()
+        before = torch.nn.functional.pad(after[:, :-1], (1, 0))
+        largest = torch.stack([before, after, groups.abs().amax(dim=2)]).amax(dim=0)
+        return _SLACK * self.per_step * largest.sum(dim=1) + _FLOAT64 * terms.shape[1] * terms.abs().sum(dim=1)
+
+    def coarse(self, magnitude: Tensor, length: int) -> Tensor:
+        return (_SLACK * self.per_step * (length // self.step) + _FLOAT64 * length) * magnitude
+
+
+CPU = LaneSum()
+
+
+def sum_is_exact(terms: Tensor) -> Tensor:
+    """Whether every order of adding terms (float64 [n, K]) is free of rounding in float32: bool [n].
+
+    True where all terms are multiples of a quantum q and sum|t_k| <= 2^24 q, for then every partial sum is a multiple of
+    q that 24 bits can hold. NaN counts as exact: the sum is NaN in any order.
+    """
+    _, exponent = torch.frexp(terms)
+    mantissa = torch.ldexp(terms, 53 - exponent).nan_to_num(0).long()
+    lowest = (mantissa & -mantissa).double()
+    quantum = torch.where(terms == 0, torch.inf, torch.ldexp(lowest, exponent - 53)).amin(dim=1)
+    return (terms.abs().sum(dim=1) <= 2.0**24 * quantum) | terms.isnan().any(dim=1)

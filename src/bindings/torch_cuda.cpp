@@ -1,0 +1,108 @@
+#include "bindings/torch_cuda.h"
+
+#include <stdexcept>
+#include <string>
+
+#if CAKE_WITH_CUDA
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include "build_config.h"
+#include "kernels/common/built.h"
+#include "kernels/common/device.h"
+#endif
+
+namespace cake_moe::torch_cuda {
+
+#if CAKE_WITH_CUDA
+namespace {
+
+using CurrentStream = int32_t (*)(int32_t device_index, void** stream);
+
+// A strong reference to libtorch_cuda would keep this library from loading under CPU-only torch.
+CurrentStream find_current_stream() {
+  void* library = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_LAZY);
+  void* symbol = library == nullptr ? nullptr : dlsym(library, "aoti_torch_get_current_cuda_stream");
+  if (symbol == nullptr) throw std::runtime_error("cake_moe: CUDA tensors must come from a CUDA build of torch");
+  return reinterpret_cast<CurrentStream>(symbol);
+}
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
+}
+
+std::string found_arch(const Device& device) {
+  return "sm_" + std::to_string(device.major) + std::to_string(device.minor);
+}
+
+// Kernels are built for architecture-specific targets: only an exact match runs.
+bool runs(Arch arch, const Device& device) { return found_arch(device) + "a" == arch_name(arch); }
+
+[[noreturn]] void refuse_arch(const char* op, Place place, const std::string& built) {
+  throw std::runtime_error(message(op, "device", "of an architecture with kernels (" + built + ")",
+                                   found_arch(device_properties(place.cuda_index)) + " at " + to_string(place)));
+}
+
+void require_driver(const char* op) {
+  const std::string problem = driver_problem();
+  if (!problem.empty()) throw std::runtime_error(std::string(op) + ": " + problem);
+}
+
+}  // namespace
+
+Problem fused_moe_problem(const char* op, Place place, int num_tokens) {
+  require_driver(op);
+  const Device device = device_properties(place.cuda_index);
+  std::string built;
+  for (const Arch arch : kFusedMoeArchs) {
+    if (runs(arch, device)) return {num_tokens, arch, device.sm_count};
+    built += (built.empty() ? "" : ", ") + std::string(arch_name(arch));
+  }
+  refuse_arch(op, place, built.empty() ? "none" : built);
+}
+
+int require_any_kernels(const char* op, Place place) {
+  require_driver(op);
+  const Device device = device_properties(place.cuda_index);
+  const std::string built = CAKE_MOE_CUDA_ARCHS;  // "sm_90a, sm_100a, sm_103a"
+  if ((built + ",").find(found_arch(device) + "a,") == std::string::npos) refuse_arch(op, place, built);
+  return device.sm_count;
+}
+
+void* current_stream(Place place) {
+  static const CurrentStream query = find_current_stream();
+  void* stream = nullptr;
+  if (query(place.cuda_index, &stream) != 0) throw std::runtime_error("cake_moe: torch gave no current CUDA stream");
+  return stream;
+}
+
+bool is_capturing(void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+void upload(void* destination, const void* source, int64_t bytes, void* stream) {
+  check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
+        "cudaMemcpyAsync");
+}
+
+#else
+
+namespace {
+
+[[noreturn]] void refuse_build(const char* op, Place place) {
+  throw std::runtime_error(message(op, "device", "cpu (this build holds no CUDA kernels)", to_string(place)));
+}
+
+}  // namespace
+
+Problem fused_moe_problem(const char* op, Place place, int) { refuse_build(op, place); }
+int require_any_kernels(const char* op, Place place) { refuse_build(op, place); }
+void* current_stream(Place place) { refuse_build("cake_moe", place); }
+bool is_capturing(void*) { return false; }
+void upload(void*, const void*, int64_t, void*) {}
+
+#endif
+
+}  // namespace cake_moe::torch_cuda

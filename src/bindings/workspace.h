@@ -1,0 +1,17 @@
+// The state rules of a workspace.
+#pragma once
+
+#include "bindings/argument.h"
+#include "bindings/prepared.h"
+
+namespace cake_moe {
+
+// Refuses a workspace that was not prepared for num_tokens. Inside cake_moe.testing.auto_prepare() an unknown workspace
+// is given its constants for this one call instead.
+void require_prepared(const Argument& workspace, const WorkspaceKey& key, int num_tokens);
+
+// 896 times kDefaultBeta and kDefaultLinearBeta, in host memory.
+const float* default_betas();
+const float* default_linear_betas();
+
+}  // namespace cake_moe

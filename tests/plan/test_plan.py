@@ -1,0 +1,143 @@
+"""The plan is a pure function that every count, architecture and SM count is defined for, and its layout fits the query."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cake_moe._native import _C
+
+ARCHS = ("cpu", "sm_90a", "sm_100a", "sm_103a")
+MAX_TOKENS = 16384
+SECTIONS = {
+    # name: (bytes a call, bytes a token); H = 3584, I = 384, 896 experts, 16 routes a token
+    "beta": (896 * 4, 0),
+    "linear_beta": (896 * 4, 0),
+    "expert_offsets": (897 * 4, 0),
+    "row_route": (0, 16 * 4),
+    "route_row": (0, 16 * 4),
+    "xq": (0, 1792),
+    "xs": (0, 224),
+    "hq": (0, 16 * 192),
+    "hs": (0, 16 * 24),
+    "y": (0, 16 * 3584 * 2),
+    "work_counter": (4, 0),
+}
+EDGES = sorted({1, 2, 3, 16, 63, 64, 65, 447, 448, 449, 895, 896, 897, 1791, 1792, 1793, 4095, 4096, 8191, 8192, 16383, 16384})
+
+
+def test_workspace_size_is_monotone_and_covers_every_layout() -> None:
+    sizes = [_C.workspace_bytes(count) for count in range(1, MAX_TOKENS + 1)]
+    assert all(small < large for small, large in zip(sizes, sizes[1:], strict=False))
+    for arch in ARCHS:
+        for count, size in enumerate(sizes, 1):
+            assert _C.make_plan(count, arch, 132)["workspace_total"] <= size
+
+
+def test_size_of_the_operator_is_that_of_the_plan() -> None:
+    for count in range(1, MAX_TOKENS + 1):
+        assert torch.ops.cake.workspace_size(count) == _C.workspace_bytes(count)
+
+
+@pytest.mark.parametrize(("count", "goal"), [(16384, 2.00e9), (64, 10e6), (1, 0.25e6)])
+def test_goal_sizes(count: int, goal: float) -> None:
+    """Goals of the interface, as the maximum over all backends: the query is one for all of them."""
+    assert _C.workspace_bytes(count) <= goal
+
+
+@pytest.mark.parametrize("count", [0, -1, MAX_TOKENS + 1, 2**31 - 1])
+def test_counts_outside_the_range_are_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"got {count}"):
+        _C.workspace_bytes(count)
+    for arch in ARCHS:
+        with pytest.raises(ValueError, match=f"num_tokens must be in 1..16384, got {count}"):
+            _C.make_plan(count, arch, 132)
+
+
+def test_other_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match="sm_120"):
+        _C.make_plan(1, "sm_120", 148)
+    for arch in ARCHS[1:]:
+        with pytest.raises(ValueError, match="sm_count must be at least 1, got 0"):
+            _C.make_plan(1, arch, 0)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_sections_are_complete_aligned_and_disjoint(arch: str) -> None:
+    constant = {}
+    for count in EDGES:
+        plan = _C.make_plan(count, arch, 132)
+        sections = plan["workspace"]
+        assert list(sections) == list(SECTIONS)
+        end = 0
+        for name, (offset, size) in sections.items():
+            fixed, per_token = SECTIONS[name]
+            assert offset % 128 == 0
+            assert offset >= end
+            assert size >= fixed + per_token * count
+            end = offset + size
+        assert plan["workspace_total"] >= end
+        # The default betas lie at offsets of their own for every count: one buffer serves many counts.
+        for name in ("beta", "linear_beta"):
+            assert constant.setdefault(name, sections[name]) == sections[name]
+
+
+@pytest.mark.parametrize("arch", ARCHS[1:])
+def test_every_sm_count_has_a_plan(arch: str) -> None:
+    """Partitions of a chip (MIG, green contexts) own fewer SMs than the chip."""
+    for sm_count in range(8, 161):
+        for count in EDGES:
+            plan = _C.make_plan(count, arch, sm_count)
+            assert plan["launches"]
+            for launch in plan["launches"]:
+                assert launch["grid"] >= 1
+                assert launch["threads"] in range(32, 1025, 32)
+                assert launch["cluster"] >= 1
+                assert launch["grid"] % launch["cluster"] == 0
+            assert plan["fc2_pool"] in (0, sm_count)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_count_has_a_route_with_a_reason(arch: str) -> None:
+    """Each count is served by stages that together do the whole work, in order, in as few launches as promised."""
+    order = ["quantize", "route", "prologue", "fc1", "fc2", "experts", "finalize"]
+    paths = []
+    for count in range(1, MAX_TOKENS + 1):
+        plan = _C.make_plan(count, arch, 132)
+        stages = [launch["stage"] for launch in plan["launches"]]
+        assert stages == sorted(stages, key=order.index)
+        assert ("prologue" in stages) + ("experts" in stages) + ({"quantize", "route"} <= set(stages)) == 1
+        assert ("experts" in stages) != ({"fc1", "fc2"} <= set(stages))
+        assert stages[-1] == "finalize"
+        if arch != "cpu":
+            assert len(stages) <= (2 if count <= 64 else 4)
+            assert [launch["pdl"] for launch in plan["launches"]] == [False] + [True] * (len(stages) - 1)
+        assert plan["why"]
+        if not paths or paths[-1] != plan["path"]:
+            paths.append(plan["path"])
+    assert len(paths) == len(set(paths))  # each row of the table covers one range of counts
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_grids_hold_every_routing(arch: str) -> None:
+    """The tiles of any routing fit the persistent grid's walk or, on the CPU, the number of work units."""
+    for count in EDGES:
+        plan = _C.make_plan(count, arch, 132)
+        for launch in plan["launches"]:
+            if launch["stage"] not in ("fc1", "fc2"):
+                continue
+            rows, tile = 16 * count, launch["tile_tokens"]
+            weight_rows = {"fc1": 768, "fc2": 3584}[launch["stage"]]
+            assert weight_rows % launch["tile_rows"] == 0
+            columns = weight_rows // launch["tile_rows"]
+            # Worst case: as many experts as there are rows, the rest in full tiles of theirs.
+            experts = min(rows, 896)
+            worst = (experts + (rows - experts) // tile) * columns
+            assert launch["grid"] == (worst if arch == "cpu" else min(worst, 132))
+
+
+def test_the_plan_is_pure() -> None:
+    for arch in ARCHS:
+        for count in EDGES:
+            assert _C.make_plan(count, arch, 132) == _C.make_plan(count, arch, 132)
+    assert _C.make_plan(64, "cpu", 0) == _C.make_plan(64, "cpu", 7)  # ignored on the CPU
