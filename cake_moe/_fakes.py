@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 
 from . import layout
 from ._native import _C
@@ -55,6 +56,12 @@ def _forget_workspace(workspace: Tensor) -> None:
 @torch.library.register_fake("cake::workspace_size")
 def _workspace_size(max_num_tokens: int) -> int:
     return WORKSPACE_FIXED_BYTES + WORKSPACE_BYTES_PER_TOKEN * max_num_tokens
+
+
+@torch.ops.cake.workspace_size.default.py_impl(ProxyTorchDispatchMode)
+def _traced_workspace_size(mode: ProxyTorchDispatchMode, max_num_tokens: int) -> int:
+    """Inductor cannot lower a call without any tensor: a graph holds the arithmetic instead."""
+    return _workspace_size(max_num_tokens)
 
 
 @torch.library.register_fake("cake::quantize_nvfp4")

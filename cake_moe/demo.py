@@ -174,9 +174,10 @@ def _caption(layer: CheckpointLayer) -> str:
         slots = f"{found.distinct_experts} distinct full-width experts, each standing for {each:g} of the 896 slots"
     return (
         f"{slots}.\n"
-        "Row error: |output - float64| / |float64|, the largest over rows; every element is within its bound.\n"
-        "Input codes, routes and the final sum are bit-exact; FC1 codes off are those that the float32 sums round to\n"
-        f"the other neighbour, each within its bound. Time: median of {TIMED_CALLS} calls, each with other experts."
+        "Row error: |output - float64| / |float64|, largest over rows; every element is within its bound.\n"
+        "Input codes, routes and the final sum are bit-exact. FC1 codes off: those that the float32 sums\n"
+        "round to the other neighbour, each within its bound.\n"
+        f"Time: median of {TIMED_CALLS} calls, each with other experts."
     )
 
 

@@ -173,8 +173,8 @@ def cutlass_fused_moe(
     """:func:`cake_moe.fused_moe` under FlashInfer's signature.
 
     Args:
-        input, token_selected_experts, token_final_scales, fc1_expert_weights, fc2_expert_weights, quant_scales, situ_beta,
-            situ_linear_beta: as there.
+        input, token_selected_experts, token_final_scales, fc1_expert_weights, fc2_expert_weights, quant_scales,
+            situ_beta, situ_linear_beta: as there.
         output_dtype: torch.bfloat16.
         tp_size, tp_rank: 8, and a rank in 0..7 (every rank computes alike).
         output: bfloat16 ``[M, 3584]``; None allocates it, which a captured stream does not allow.
@@ -312,9 +312,7 @@ def cutlass_fused_moe_workspace_size(
             "weight_dtype": (torch.uint8, weight_dtype),
         },
     )
-    return ops.workspace_size(
-        max_num_tokens, hidden_size=hidden_size, intermediate_size=intermediate_size, top_k=top_k
-    )
+    return ops.workspace_size(max_num_tokens, hidden_size=hidden_size, intermediate_size=intermediate_size, top_k=top_k)
 
 
 def cake_fused_moe_prepare_workspace(
@@ -378,10 +376,10 @@ class TrtllmFp4Config:
             permute_cache: without effect.
 
         Returns:
-            ``gemm1_weights``, ``gemm1_weights_scale``, ``gemm2_weights``, ``gemm2_weights_scale`` (weights uint8, scales
-            float8_e4m3fn) and, float32 ``[E]``, ``gemm1_alpha`` and ``gemm1_beta`` (situ_beta and situ_linear_beta),
-            ``output1_scale_scalar`` (qA), ``output1_scale_gate_scalar`` (dX*dW13) and ``output2_scale_scalar`` (dA*dW2),
-            all ones.
+            ``gemm1_weights``, ``gemm1_weights_scale``, ``gemm2_weights``, ``gemm2_weights_scale`` (weights uint8,
+            scales float8_e4m3fn) and, float32 ``[E]``, ``gemm1_alpha`` and ``gemm1_beta`` (situ_beta and
+            situ_linear_beta), ``output1_scale_scalar`` (qA), ``output1_scale_gate_scalar`` (dX*dW13) and
+            ``output2_scale_scalar`` (dA*dW2), all ones.
 
         Raises:
             ValueError: another quantisation, activation or geometry, or what :func:`cake_moe.prepare_weights` refuses.

@@ -78,21 +78,21 @@ def fused_moe(
     """The routed experts of one Kimi-K3 layer on one of eight tensor-parallel ranks.
 
     NVFP4 input quantisation, routing, FC1, SiTU, NVFP4 requantisation, FC2 and weighted sum, M tokens with H=3584,
-    I=384, E=896 and 16 routes each. The result is this rank's share: summing over the ranks is the caller's. All tensors
-    are contiguous and on one device, the CPU or a GPU; inference only.
+    I=384, E=896 and 16 routes each. The result is this rank's share: summing over the ranks is the caller's. All
+    tensors are contiguous and on one device, the CPU or a GPU; inference only.
 
     Args:
         input: bfloat16 ``[M, 3584]``, 0 <= M <= 16384.
-        token_selected_experts: int32 ``[M, 16]``, ids in 0..895. -1 means no route. Any other id makes the token's output
-            row NaN.
+        token_selected_experts: int32 ``[M, 16]``, ids in 0..895. -1 means no route. Any other id makes the token's
+            output row NaN.
         token_final_scales: bfloat16 or float32 ``[M, 16]``, weights of the routes, used as given.
         fc1_expert_weights: uint8 ``[896, 768, 1792]``, prepared by :func:`prepare_weights` or :func:`pack_weights`.
         fc2_expert_weights: uint8 ``[896, 3584, 192]``, likewise.
         quant_scales: six tensors. qX, float32, one element, encodes the input; FC1 block scales ``[896, 768, 224]``,
-            uint8 or float8_e4m3fn, prepared; dX*dW13, float32 ``[896]``; qA, float32 ``[896]``, encodes the intermediate;
-            FC2 block scales ``[896, 3584, 24]``; dA*dW2, float32 ``[896]``.
-        workspace: uint8 or int8 ``[>= workspace_size(M)]``, prepared for M tokens by :func:`prepare_workspace`. Calls that
-            may run at the same time need their own. None allocates one for this call.
+            uint8 or float8_e4m3fn, prepared; dX*dW13, float32 ``[896]``; qA, float32 ``[896]``, encodes the
+            intermediate; FC2 block scales ``[896, 3584, 24]``; dA*dW2, float32 ``[896]``.
+        workspace: uint8 or int8 ``[>= workspace_size(M)]``, prepared for M tokens by :func:`prepare_workspace`. Calls
+            that may run at the same time need their own. None allocates one for this call.
         output: bfloat16 ``[M, 3584]``, overwritten; None allocates it. It must not overlap any other argument.
         situ_beta: float32 ``[896]``, smoothing of the gate; None means 4 for every expert.
         situ_linear_beta: float32 ``[896]``, smoothing of the linear branch; None means 25.
@@ -102,12 +102,12 @@ def fused_moe(
 
     Raises:
         TypeError: an argument that must be a tensor is none.
-        ValueError: wrong shape, dtype, device or alignment, not contiguous, overlapping, M > 16384, workspace too small or
-            not prepared for M tokens. The output is untouched.
-        RuntimeError: an argument requires grad while gradients are recorded; no kernels for the device; the driver is too
-            old; something must be allocated while the stream is captured.
-        IndexError: with CAKE_MOE_VALIDATE=1, an id that is neither -1 nor in 0..895. (Then scales and betas that are not
-            finite and positive are a ValueError. This mode synchronises.)
+        ValueError: wrong shape, dtype, device or alignment, not contiguous, overlapping, M > 16384, workspace too
+            small or not prepared for M tokens. The output is untouched.
+        RuntimeError: an argument requires grad while gradients are recorded; no kernels for the device; the driver is
+            too old; something must be allocated while the stream is captured.
+        IndexError: with CAKE_MOE_VALIDATE=1, an id that is neither -1 nor in 0..895. (Then scales and betas that are
+            not finite and positive are a ValueError. This mode synchronises.)
 
     Source: the Cake SiTU backend of FlashInfer's ``cutlass_fused_moe``, whose argument names these are.
     """
@@ -205,12 +205,12 @@ def prepare_workspace(workspace: Tensor, num_tokens: int, *, up_to: bool = False
     """Make a buffer ready for calls with ``num_tokens`` tokens: write the default betas, load the kernels.
 
     Must precede the first such call and its capture, in stream order. May be repeated for further counts. The state
-    belongs to these bytes: any alias of exactly the same bytes is prepared, a view with another start or size is not, and
-    it ends with the storage. Allocates no tensor storage.
+    belongs to these bytes: any alias of exactly the same bytes is prepared, a view with another start or size is not,
+    and it ends with the storage. Allocates no tensor storage.
 
     Args:
-        workspace: uint8 or int8 ``[>= workspace_size(num_tokens)]``, 1-dimensional, contiguous, aligned to 64 bytes on the
-            CPU and 128 on a GPU.
+        workspace: uint8 or int8 ``[>= workspace_size(num_tokens)]``, 1-dimensional, contiguous, aligned to 64 bytes
+            on the CPU and 128 on a GPU.
         num_tokens: 1..16384.
         up_to: prepare every count from 1 to ``num_tokens``.
 
@@ -277,7 +277,8 @@ def quantize_nvfp4(x: Tensor, encode_scale: Tensor) -> tuple[Tensor, Tensor]:
         encode_scale: float32, one element, same device; the inverse of the decode scale.
 
     Returns:
-        uint8 ``[..., K/2]``, two codes a byte, the even element in the low nibble; float8_e4m3fn ``[..., K/16]``, linear.
+        uint8 ``[..., K/2]``, two codes a byte, the even element in the low nibble; float8_e4m3fn ``[..., K/16]``,
+        linear.
 
     Raises:
         TypeError: an argument is no tensor.
@@ -299,11 +300,14 @@ def warmup(device: torch.device | str | int | None = None) -> None:
         device: the CPU or a GPU; None: the current GPU where there is one, else the CPU.
 
     Raises:
+        ValueError: another kind of device.
         RuntimeError: no kernels for the device, or the driver is too old.
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     target = torch.device(device)
+    if target.type not in ("cpu", "cuda"):
+        raise ValueError(f"warmup: device must be the CPU or a CUDA device, got {target}")
     index = -1
     if target.type == "cuda":
         index = torch.cuda.current_device() if target.index is None else target.index
@@ -315,8 +319,8 @@ def build_info() -> dict[str, Any]:
 
     Returns:
         ``version``, ``compiler``, ``cuda_version`` and ``cuda_archs`` (empty without CUDA), ``fused_moe_archs`` (what
-        :func:`fused_moe` runs on), ``kernels`` (architectures of each CUDA kernel), ``cpu_isas`` (instruction sets that are
-        built) and ``cpu_isa`` (the one in use here).
+        :func:`fused_moe` runs on), ``kernels`` (architectures of each CUDA kernel), ``cpu_isas`` (instruction sets
+        that are built) and ``cpu_isa`` (the one in use here).
     """
     info: dict[str, Any] = dict(_C.build_info())
     info["kernels"] = BUILD_CONFIG["kernels"]

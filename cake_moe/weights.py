@@ -119,8 +119,8 @@ class PreparedWeights(_ExpertWeights):
         fc1_order, fc2_order = _row_orders(w13.device)
         torch.index_select(w13, 0, fc1_order, out=self.fc1_weights[expert])
         torch.index_select(w2, 0, fc2_order, out=self.fc2_weights[expert])
-        self.fc1_scales[expert] = layout.interleave_scales(w13_scales[fc1_order])
-        self.fc2_scales[expert] = layout.interleave_scales(w2_scales[fc2_order])
+        self.fc1_scales[expert] = layout.interleave_scales(w13_scales.index_select(0, fc1_order))
+        self.fc2_scales[expert] = layout.interleave_scales(w2_scales.index_select(0, fc2_order))
 
 
 def _empty(experts: int, intermediate: int, device: torch.device | str) -> list[Tensor]:
@@ -236,7 +236,8 @@ def _set_global_scale(target: Tensor, given: float | Tensor | None, argument: st
 def _quantize_matrix(
     matrix: Tensor, global_scales: Tensor, expert: int, choose_scale: bool, argument: str
 ) -> tuple[Tensor, Tensor]:
-    amax = torch.linalg.vector_norm(matrix, torch.inf).float()
+    smallest, largest = torch.aminmax(matrix)  # NaN where any value is
+    amax = torch.maximum(-smallest, largest).float()
     finite = bool(amax < torch.inf)
     _check("prepare_weights", f"{argument}[{expert}]", finite, "finite", f"a largest magnitude of {amax.item()}")
     if choose_scale:

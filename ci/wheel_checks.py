@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from elftools.elf.sections import SymbolTableSection
 
 MAX_WHEEL_BYTES = 100_000_000
 BUILD_CONFIG = re.compile(rb'\{"cake_moe": "[^\0]*\}')
@@ -45,9 +47,11 @@ class Library:
     def read(cls, path: Path) -> Library:
         with path.open("rb") as file:
             elf = ELFFile(file)
-            symbols = [symbol for symbol in elf.get_section_by_name(".dynsym").iter_symbols() if symbol.name]
-            tags = list(elf.get_section_by_name(".dynamic").iter_tags())
-            needs = [section for section in elf.iter_sections() if isinstance(section, GNUVerNeedSection)]
+            sections = list(elf.iter_sections())
+            tables = [section for section in sections if isinstance(section, SymbolTableSection)]
+            symbols = [s for table in tables if table.name == ".dynsym" for s in table.iter_symbols() if s.name]
+            tags = [tag for section in sections if isinstance(section, DynamicSection) for tag in section.iter_tags()]
+            needs = [section for section in sections if isinstance(section, GNUVerNeedSection)]
             versions = [version.name for need in needs for _, group in need.iter_versions() for version in group]
         undefined = {s.name for s in symbols if s["st_shndx"] == "SHN_UNDEF" and s["st_info"]["bind"] != "STB_WEAK"}
         glibc = [match.groups() for match in map(GLIBC.fullmatch, versions) if match]

@@ -78,9 +78,10 @@ class MatmulLoop:
 
     name = "torch.mm loop"
 
-    def __init__(self, variants: Sequence[MoeInputs], pool_size: int) -> None:
+    def __init__(self, variants: Sequence[MoeInputs], pool_size: int, dtype: torch.dtype = torch.float32) -> None:
+        """pool_size: experts to hold, at least 1; dtype: of weights, activations and products."""
         self._variants = variants
-        self._inputs = [variant.input.float() for variant in variants]
+        self._inputs = [variant.input.to(dtype) for variant in variants]
         self._groups = [_group_by_expert(variant) for variant in variants]
         self._pool: list[tuple[Tensor, Tensor]] = []
         self._slot: list[dict[int, int]] = []
@@ -90,8 +91,8 @@ class MatmulLoop:
             for position, expert in enumerate(touched_experts(variant.token_selected_experts)):
                 if expert not in first_owner and len(self._pool) < pool_size:
                     first_owner[expert] = len(self._pool)
-                    self._pool.append(_dequantised(variant, expert))
-                slots[expert] = first_owner.get(expert, position % max(1, len(self._pool)))
+                    self._pool.append(_dequantised(variant, expert, dtype))
+                slots[expert] = first_owner.get(expert, position % len(self._pool))
             self._slot.append(slots)
 
     def call(self, index: int) -> Tensor:
@@ -116,9 +117,9 @@ def _group_by_expert(variant: MoeInputs) -> list[tuple[int, Tensor, Tensor]]:
     return [(expert, tokens[rows], weights[routes.row_route[rows].long()]) for expert, rows in routes.used_experts()]
 
 
-def _dequantised(variant: MoeInputs, expert: int) -> tuple[Tensor, Tensor]:
-    """float32 weights [2I, H] and [H, I] of an expert, with their global scales."""
+def _dequantised(variant: MoeInputs, expert: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Weights [2I, H] and [H, I] of an expert, with their global scales."""
     encode, fc1_scales, fc1_alpha, hidden_encode, fc2_scales, fc2_alpha = variant.quant_scales
-    w13 = reference.fc1_expert(variant.fc1_expert_weights, fc1_scales, expert, "prepared", torch.float32)
-    w2 = reference.fc2_expert(variant.fc2_expert_weights, fc2_scales, expert, "prepared", torch.float32)
+    w13 = reference.fc1_expert(variant.fc1_expert_weights, fc1_scales, expert, "prepared", dtype)
+    w2 = reference.fc2_expert(variant.fc2_expert_weights, fc2_scales, expert, "prepared", dtype)
     return w13.mul_(encode * fc1_alpha[expert]), w2.mul_(hidden_encode[expert] * fc2_alpha[expert])

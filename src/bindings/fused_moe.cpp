@@ -42,9 +42,16 @@ void fused_moe(const Tensor& input, const Tensor& token_selected_experts, const 
                const Tensor& fc1_expert_weights, const Tensor& fc2_expert_weights,
                const std::vector<Tensor>& quant_scales, const Tensor& workspace, const Tensor& output,
                const std::optional<Tensor>& situ_beta, const std::optional<Tensor>& situ_linear_beta) {
-  const FusedMoeArguments arguments{
-      input,        token_selected_experts, token_final_scales, fc1_expert_weights, fc2_expert_weights,
-      quant_scales, situ_beta,              situ_linear_beta,   &workspace,         &output};
+  const FusedMoeArguments arguments{input,
+                                    token_selected_experts,
+                                    token_final_scales,
+                                    fc1_expert_weights,
+                                    fc2_expert_weights,
+                                    quant_scales,
+                                    situ_beta,
+                                    situ_linear_beta,
+                                    &workspace,
+                                    &output};
   FusedMoeCall call = validate_fused_moe(arguments);
   if (call.params.num_tokens == 0) return;
   const Plan plan = make_plan(problem_of(call));
@@ -56,20 +63,26 @@ void fused_moe(const Tensor& input, const Tensor& token_selected_experts, const 
   launch(call.params, plan);
 }
 
-Tensor fused_moe_functional(const Tensor& input, const Tensor& token_selected_experts,
-                            const Tensor& token_final_scales, const Tensor& fc1_expert_weights,
-                            const Tensor& fc2_expert_weights, const std::vector<Tensor>& quant_scales,
-                            const std::optional<Tensor>& situ_beta, const std::optional<Tensor>& situ_linear_beta) {
-  const FusedMoeArguments arguments{
-      input,        token_selected_experts, token_final_scales, fc1_expert_weights, fc2_expert_weights,
-      quant_scales, situ_beta,              situ_linear_beta,   nullptr,            nullptr};
+Tensor fused_moe_functional(const Tensor& input, const Tensor& token_selected_experts, const Tensor& token_final_scales,
+                            const Tensor& fc1_expert_weights, const Tensor& fc2_expert_weights,
+                            const std::vector<Tensor>& quant_scales, const std::optional<Tensor>& situ_beta,
+                            const std::optional<Tensor>& situ_linear_beta) {
+  const FusedMoeArguments arguments{input,
+                                    token_selected_experts,
+                                    token_final_scales,
+                                    fc1_expert_weights,
+                                    fc2_expert_weights,
+                                    quant_scales,
+                                    situ_beta,
+                                    situ_linear_beta,
+                                    nullptr,
+                                    nullptr};
   FusedMoeCall call = validate_fused_moe(arguments);
   const Tensor output = torch::stable::new_empty(input, {call.params.num_tokens, kHidden});
   if (call.params.num_tokens == 0) return output;
   const Plan plan = make_plan(problem_of(call));
   validate_values(arguments);
-  const Tensor workspace =
-      torch::stable::new_empty(input, {workspace_bytes(call.params.num_tokens)}, ScalarType::Byte);
+  const Tensor workspace = torch::stable::new_empty(input, {workspace_bytes(call.params.num_tokens)}, ScalarType::Byte);
   call.params.workspace = static_cast<uint8_t*>(workspace.mutable_data_ptr());
   call.params.output = static_cast<uint16_t*>(output.mutable_data_ptr());
   use_default_betas(call.params);

@@ -20,11 +20,11 @@ STABLE_TORCH_LIBRARY(cake, m) {
   m.def("_warmup(int device_index) -> ()");
 }
 
-#define CAKE_MOE_DEVICE_OPERATORS(m)                                            \
-  m.impl("fused_moe", TORCH_BOX(&cake_moe::fused_moe));                         \
-  m.impl("fused_moe_functional", TORCH_BOX(&cake_moe::fused_moe_functional));   \
-  m.impl("prepare_workspace", TORCH_BOX(&cake_moe::prepare_workspace));         \
-  m.impl("forget_workspace", TORCH_BOX(&cake_moe::forget_workspace));           \
+#define CAKE_MOE_DEVICE_OPERATORS(m)                                          \
+  m.impl("fused_moe", TORCH_BOX(&cake_moe::fused_moe));                       \
+  m.impl("fused_moe_functional", TORCH_BOX(&cake_moe::fused_moe_functional)); \
+  m.impl("prepare_workspace", TORCH_BOX(&cake_moe::prepare_workspace));       \
+  m.impl("forget_workspace", TORCH_BOX(&cake_moe::forget_workspace));         \
   m.impl("quantize_nvfp4", TORCH_BOX(&cake_moe::quantize_nvfp4))
 
 STABLE_TORCH_LIBRARY_IMPL(cake, CPU, m) { CAKE_MOE_DEVICE_OPERATORS(m); }

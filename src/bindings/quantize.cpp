@@ -44,8 +44,8 @@ void validate(const Argument& input, const Argument& encode) {
 }
 
 void run_on_gpu([[maybe_unused]] const uint16_t* x, [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t cols,
-                [[maybe_unused]] const float* encode, [[maybe_unused]] uint8_t* codes,
-                [[maybe_unused]] uint8_t* scales, Place place) {
+                [[maybe_unused]] const float* encode, [[maybe_unused]] uint8_t* codes, [[maybe_unused]] uint8_t* scales,
+                Place place) {
   [[maybe_unused]] const int sm_count = torch_cuda::require_any_kernels(kOp, place);
 #if CAKE_WITH_CUDA
   const torch::stable::accelerator::DeviceGuard guard(place.cuda_index);

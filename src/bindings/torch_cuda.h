@@ -1,4 +1,4 @@
-// What the bindings need of a GPU and of torch's CUDA build. Nothing here is touched for CPU tensors, so that one library
+// What the bindings need of a GPU and of torch's CUDA build. Nothing here is touched for CPU tensors: one library
 // serves CPU-only torch and machines without a driver.
 #pragma once
 

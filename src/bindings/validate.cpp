@@ -59,12 +59,20 @@ std::array<Argument, kNumScales> read_scales(const std::vector<Tensor>& tensors,
   if (tensors.size() != kNumScales) {
     refuse(kOp, "quant_scales", "a list of 6 tensors", std::to_string(tensors.size()));
   }
+  // torch's stable ABI moves the tensors out of a list that TorchScript holds; a second call finds it empty.
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) refuse(kOp, "quant_scales", "a new list in every call from TorchScript", "a used one");
+  }
   const auto vector = [&](int i) { return read(kScaleNames[i], tensors[i], {Dtype::kFloat32}, {kExperts}, place); };
   const auto blocks = [&](int i, int64_t rows, int64_t groups) {
     return read(kScaleNames[i], tensors[i], {Dtype::kUint8, Dtype::kFloat8E4m3}, {kExperts, rows, groups}, place);
   };
-  return {read_input_encode(tensors[0], place), blocks(1, kFc1Rows, kFc1Groups), vector(2), vector(3),
-          blocks(4, kFc2Rows, kFc2Groups),      vector(5)};
+  return {read_input_encode(tensors[0], place),
+          blocks(1, kFc1Rows, kFc1Groups),
+          vector(2),
+          vector(3),
+          blocks(4, kFc2Rows, kFc2Groups),
+          vector(5)};
 }
 
 std::optional<Argument> read_beta(const char* name, const std::optional<Tensor>& tensor, Place place) {

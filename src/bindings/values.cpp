@@ -33,9 +33,9 @@ void require_valid_ids(const Tensor& tensor) {
   const auto* values = ids.as<int32_t>();
   for (int64_t i = 0; i < ids.numel(); ++i) {
     if (values[i] >= -1 && values[i] < kExperts) continue;
-    throw std::out_of_range(message(ids.op, ids.name, "-1 or in 0..895",
-                                    std::to_string(values[i]) + " at token " + std::to_string(i / kTopK) + ", slot " +
-                                        std::to_string(i % kTopK)));
+    throw std::out_of_range(message(
+        ids.op, ids.name, "-1 or in 0..895",
+        std::to_string(values[i]) + " at token " + std::to_string(i / kTopK) + ", slot " + std::to_string(i % kTopK)));
   }
 }
 

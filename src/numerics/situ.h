@@ -63,14 +63,19 @@ CAKE_HD inline float situ_sigmoid(float z) {
   return float_bits(z) >> 31 ? mul_rn(x, r) : r;
 }
 
+// SiTU of a scaled gate gs from the quotients gs / b and us / l.
+CAKE_HD inline float situ_from_quotients(float gs, float gate_quotient, float up_quotient, float b, float l) {
+  const float p = mul_rn(b, situ_tanh(gate_quotient));
+  const float q = mul_rn(l, situ_tanh(up_quotient));
+  return mul_rn(mul_rn(p, situ_sigmoid(gs)), q);
+}
+
 // g and u are raw accumulators of the gate and the up row, a = dX*dW13, b and l the expert's betas. The sigmoid reads
 // the uncapped gate.
 CAKE_HD inline float situ(float g, float u, float a, float b, float l) {
   const float gs = mul_rn(g, a);
   const float us = mul_rn(u, a);
-  const float p = mul_rn(b, situ_tanh(div_rn(gs, b)));
-  const float q = mul_rn(l, situ_tanh(div_rn(us, l)));
-  return mul_rn(mul_rn(p, situ_sigmoid(gs)), q);
+  return situ_from_quotients(gs, div_rn(gs, b), div_rn(us, l), b, l);
 }
 
 }  // namespace cake_moe

@@ -71,17 +71,30 @@ def test_plot_without_matplotlib_is_refused_before_measuring(
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cli, "make_weights", PreparedWeights)
     file = tmp_path / "r.json"
-    arguments = ["-M", "1-2", "--routing", "uniform", "one_group", "--rounds", "1", "--pool", "8", "--json", str(file)]
+    arguments = [
+        "-M",
+        "1-2",
+        "--routing",
+        "one_group",
+        "duplicates",
+        "--rounds",
+        "1",
+        "--pool",
+        "2",
+        "--json",
+        str(file),
+    ]
     assert cli.main(arguments) == 0
     data = json.loads(file.read_text())
     assert [(c["tokens"], c["routing"]) for c in data["cases"]] == [
-        (1, "uniform"),
-        (2, "uniform"),
         (1, "one_group"),
         (2, "one_group"),
+        (1, "duplicates"),
+        (2, "duplicates"),
     ]
     assert {"CPU", "torch", "cake_moe", "load before", "load after", "clock"} <= data["facts"].keys()
-    assert data["settings"] == {"rounds": 1, "budget": 60.0, "pool": 8, "seed": 0, "device": "cpu"}
+    assert data["settings"] == {"rounds": 1, "budget": 60.0, "pool": 2, "seed": 0, "device": "cpu"}
+    assert capsys.readouterr().out.count("one_group") == 2
     assert cli.main(["--load", str(file)]) == 0
     assert capsys.readouterr().out.count("one_group") == 2
 

@@ -8,15 +8,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+import cake_moe
 from cake_moe import layout, reference
 from cake_moe.checkpoint import FULL_INTERMEDIATE, CheckpointLayer, load_checkpoint_layer
 from cake_moe.synthetic import synthetic_expert, write_synthetic_checkpoint
+from cake_moe.testing.stages import stage_views
 from cake_moe.weights import CanonicalWeights, PreparedWeights, pack_weights, unpack_weights
 
 LAYER = 3
@@ -27,7 +30,7 @@ RANKS = range(layout.TENSOR_PARALLEL)
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """16 full-width experts in two shards, with input scales that differ: 300 MB."""
+    """16 full-width experts in two shards: 300 MB."""
     folder = tmp_path_factory.mktemp("checkpoint")
     index = write_synthetic_checkpoint(folder, experts=EXPERTS, seed=5, layer=LAYER)
     yield index
@@ -105,20 +108,24 @@ def test_rows_are_up_then_gate(unsharded: CheckpointLayer) -> None:
         assert weights.w2_global[slot] == tensors["w2.weight_scale_2"]
 
 
-def test_slices_of_eight_ranks_are_the_unsharded_layer(checkpoint: Path, unsharded: CheckpointLayer) -> None:
+@pytest.fixture(scope="module")
+def ranks(checkpoint: Path) -> list[CheckpointLayer]:
+    return [load_checkpoint_layer(checkpoint, LAYER, tp_rank=rank, experts=CHOSEN) for rank in RANKS]
+
+
+def test_slices_of_eight_ranks_are_the_unsharded_layer(
+    ranks: list[CheckpointLayer], unsharded: CheckpointLayer
+) -> None:
     full = canonical(unsharded)
-    ranks = [
-        canonical(load_checkpoint_layer(checkpoint, LAYER, tp_rank=r, experts=CHOSEN, layout="canonical"))
-        for r in RANKS
-    ]
+    parts = [unpack_weights(prepared(rank)) for rank in ranks]
     for name in ("w13", "w13_scales"):
-        halves = [getattr(rank, name).chunk(2, dim=1) for rank in ranks]
+        halves = [getattr(part, name).chunk(2, dim=1) for part in parts]
         joined = torch.cat([up for up, _ in halves] + [gate for _, gate in halves], dim=1)
         assert torch.equal(joined, getattr(full, name)), name
     for name in ("w2", "w2_scales"):
-        assert torch.equal(torch.cat([getattr(rank, name) for rank in ranks], dim=2), getattr(full, name)), name
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts], dim=2), getattr(full, name)), name
     for name in ("w13_global", "w2_global"):
-        assert all(torch.equal(getattr(rank, name), getattr(full, name)) for rank in ranks), name
+        assert all(torch.equal(getattr(part, name), getattr(full, name)) for part in parts), name
 
 
 def test_prepared_is_the_packed_canonical_slice(checkpoint: Path) -> None:
@@ -186,52 +193,111 @@ def test_report(scaled: Path) -> None:
     assert "0 experts unified exactly, 0 with rounding" in text
 
 
-def test_eight_ranks_sum_to_the_unsharded_layer(checkpoint: Path, unsharded: CheckpointLayer) -> None:
-    """The hidden blocks of a rank are those of the unsharded layer, so only the bfloat16 rounding of y differs.
+class Batch:
+    """Five tokens on the chosen experts, which stand at PLACES of the operator's 896."""
 
-    Each y is off by at most 2^-9 of itself (half an ulp of 8 bits), in every rank and in the unsharded layer; the
-    float64 sums of exact products are off by less than 2^-40 of their terms.
+    TOKENS = 5
+    PLACES = (0, 451, 895)
+
+    def __init__(self) -> None:
+        g = torch.Generator().manual_seed(0)
+        self.x = torch.randn(self.TOKENS, layout.HIDDEN, generator=g).bfloat16()
+        self.ids = torch.randint(0, len(CHOSEN), (self.TOKENS, layout.TOP_K), generator=g, dtype=torch.int32)
+        self.weights = torch.rand(self.TOKENS, layout.TOP_K, generator=g).bfloat16()
+        self.routes = reference.route(self.ids, len(CHOSEN))
+
+    def hidden(self, w13: Tensor, scales: list[Tensor], order: reference.Layout) -> tuple[Tensor, Tensor]:
+        """The float64 evaluation's quantised SiTU output with the default betas."""
+        q_x, s13, alpha13, q_a, _, _ = scales
+        expert = self.routes.row_expert
+        gate, up = reference.fc1(*reference.quantize_input(self.x, q_x), w13, s13, self.routes, layout=order)
+        beta, linear_beta = torch.full((len(expert),), 4.0), torch.full((len(expert),), 25.0)
+        return reference.requantize(reference.situ(gate, up, alpha13[expert], beta, linear_beta), q_a[expert])
+
+    def rank_operands(self, layer: CheckpointLayer) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """A rank's three experts in their places; the pages of the others are never touched."""
+        places = list(self.PLACES)
+
+        def spread(tensor: Tensor) -> Tensor:
+            full = torch.from_numpy(np.zeros((layout.EXPERTS, *tensor.shape[1:]), tensor.numpy().dtype))
+            full[places] = tensor
+            return full
+
+        scales = [layer.quant_scales[0], *map(spread, layer.quant_scales[1:])]
+        return spread(prepared(layer).fc1_weights), spread(prepared(layer).fc2_weights), scales
+
+
+# Half an ulp of bfloat16's 8 bits, relative to the value.
+BF16 = 2.0**-8
+FLOAT = 2.0**-24
+
+
+def test_eight_ranks_sum_to_the_unsharded_layer(ranks: list[CheckpointLayer], unsharded: CheckpointLayer) -> None:
+    """In float64. The hidden blocks of the ranks are those of the unsharded layer, so only the rounding of y differs:
+    each y is off by at most BF16 of itself, in every rank and in the unsharded layer. The float64 sums of exact
+    products are off by less than 2^-40 of that.
     """
-    g = torch.Generator().manual_seed(0)
-    tokens = 5
-    x = torch.randn(tokens, layout.HIDDEN, generator=g).bfloat16()
-    ids = torch.randint(0, len(CHOSEN), (tokens, layout.TOP_K), generator=g, dtype=torch.int32)
-    weights = torch.rand(tokens, layout.TOP_K, generator=g).bfloat16()
+    batch = Batch()
 
-    total = torch.zeros(tokens, layout.HIDDEN, dtype=torch.float64)
-    bound = torch.zeros_like(total)
-    blocks = []
-    for rank in RANKS:
-        layer = load_checkpoint_layer(checkpoint, LAYER, tp_rank=rank, experts=CHOSEN)
-        operands = prepared(layer).fc1_weights, prepared(layer).fc2_weights, layer.quant_scales
-        total += reference.fused_moe(x, ids, weights, *operands)
-        hq, hs, y = _stages(x, ids, *operands, "prepared")
-        blocks.append((hq, hs))
-        bound += 2.0**-9 * reference.finalize(y.abs(), weights, reference.route(ids, len(CHOSEN)))
+    def run(w13: Tensor, w2: Tensor, scales: list[Tensor], order: reference.Layout) -> tuple[Tensor, ...]:
+        hq, hs = batch.hidden(w13, scales, order)
+        y = reference.fc2(hq, hs, w2, scales[4], scales[5], batch.routes, layout=order)
+        out = reference.finalize(reference.to_bf16(y), batch.weights, batch.routes)
+        return hq, hs, out, BF16 * reference.finalize(y.abs(), batch.weights, batch.routes)
+
     full = canonical(unsharded)
-    operands = full.w13, full.w2, unsharded.quant_scales
-    expected = reference.fused_moe(x, ids, weights, *operands, layout="canonical")
-    hq, hs, y = _stages(x, ids, *operands, "canonical")
-    bound += 2.0**-9 * reference.finalize(y.abs(), weights, reference.route(ids, len(CHOSEN)))
-
-    assert torch.equal(torch.cat([block[0] for block in blocks], dim=1), hq)
-    assert torch.equal(torch.cat([block[1] for block in blocks], dim=1), hs)
+    hq, hs, expected, bound = run(full.w13, full.w2, unsharded.quant_scales, "canonical")
+    parts = [run(prepared(r).fc1_weights, prepared(r).fc2_weights, r.quant_scales, "prepared") for r in ranks]
+    assert torch.equal(torch.cat([part[0] for part in parts], dim=1), hq)
+    assert torch.equal(torch.cat([part[1] for part in parts], dim=1), hs)
+    total = sum(part[2] for part in parts)
+    bound = bound + sum(part[3] for part in parts)
     assert ((total - expected).abs() <= bound * (1 + 2.0**-20)).all()
     assert expected.abs().mean() > 20 * bound.mean()
 
 
-def _stages(
-    x: Tensor, ids: Tensor, w13: Tensor, w2: Tensor, scales: list[Tensor], order: reference.Layout
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden codes, hidden scales and unrounded y of a call with the default betas."""
-    q_x, s13, alpha13, q_a, s2, alpha2 = scales
-    routes = reference.route(ids, len(w13))
-    expert = routes.row_expert
-    gate, up = reference.fc1(*reference.quantize_input(x, q_x), w13, s13, routes, layout=order)
-    betas = torch.full_like(alpha13, 4.0), torch.full_like(alpha13, 25.0)
-    v = reference.situ(gate, up, alpha13[expert], betas[0][expert], betas[1][expert])
-    hq, hs = reference.requantize(v, q_a[expert])
-    return hq, hs, reference.fc2(hq, hs, w2, s2, alpha2, routes, layout=order)
+def test_eight_ranks_of_the_operator_sum_to_the_unsharded_layer(
+    ranks: list[CheckpointLayer], unsharded: CheckpointLayer
+) -> None:
+    """The operator on each rank, against the unsharded float64 layer fed with the operator's own hidden blocks.
+
+    Errors of one rank, from the exact sum of a route's terms: 6 roundings of the sum and one of alpha (7 FLOAT of the
+    terms' magnitude), BF16 of y, 16 roundings of the weighted sum, BF16 of the output. A factor covers their products.
+    """
+    batch = Batch()
+    places = torch.tensor(batch.PLACES, dtype=torch.int32)
+    workspace = torch.empty(cake_moe.workspace_size(batch.TOKENS), dtype=torch.uint8)
+    rows = len(batch.routes.row_route)
+    total = torch.zeros(batch.TOKENS, layout.HIDDEN, dtype=torch.float64)
+    bound = torch.zeros_like(total)
+    hidden = []
+    for rank in ranks:
+        workspace.fill_(0xFF)
+        cake_moe.prepare_workspace(workspace, batch.TOKENS)
+        operands = batch.rank_operands(rank)
+        out = cake_moe.fused_moe(batch.x, places[batch.ids], batch.weights, *operands, workspace=workspace)
+        total += out
+        stages = stage_views(workspace, batch.TOKENS)
+        assert torch.equal(stages.row_route[:rows], batch.routes.row_route)
+        hq, hs = stages.hq[:rows].clone(), stages.hs[:rows].clone()
+        hidden.append((hq, hs))
+        w2, alpha = prepared(rank).fc2_weights, rank.quant_scales[5]
+        y = reference.fc2(hq, hs, w2, rank.quant_scales[4], alpha, batch.routes)
+        terms = reference.fc2(hq & 0x77, hs, w2 & 0x77, rank.quant_scales[4], alpha, batch.routes)
+        y_error = BF16 * y.abs() + 7 * FLOAT * terms
+        magnitude = reference.finalize(y.abs(), batch.weights, batch.routes)
+        bound += reference.finalize(y_error, batch.weights, batch.routes) + 16 * FLOAT * magnitude + BF16 * out.abs()
+
+    full = canonical(unsharded)
+    hq, hs = (torch.cat(parts, dim=1) for parts in zip(*hidden, strict=True))
+    expected_hq, expected_hs = batch.hidden(full.w13, unsharded.quant_scales, "canonical")
+    assert (hq != expected_hq).double().mean() <= 1e-3
+    assert (hs != expected_hs).double().mean() <= 1e-3
+    scales = unsharded.quant_scales
+    y = reference.fc2(hq, hs, full.w2, scales[4], scales[5], batch.routes, layout="canonical")
+    expected = reference.finalize(y, batch.weights, batch.routes)
+    assert ((total - expected).abs() <= bound * (1 + 2 * BF16)).all()
+    assert expected.abs().mean() > 20 * bound.mean()
 
 
 MEASURE = """

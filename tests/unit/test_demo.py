@@ -24,12 +24,12 @@ CPU = torch.device("cpu")
 def make_layer(distinct: int, tokens: int, seeds: range) -> CheckpointLayer:
     """A layer whose slots repeat `distinct` experts, present where `tokens` tokens with these seeds go."""
     lazy = LazyWeights(seed=5)
+    scales = make_inputs(1, weights=lazy).quant_scales
     slots = torch.cat([make_routing("uniform", tokens, seed=seed) for seed in seeds]).unique().tolist()
     lazy.touch({slot % distinct for slot in slots})
     for slot in slots:
         for tensor in (lazy.fc1, lazy.fc1_scales, lazy.fc2, lazy.fc2_scales):
             tensor[slot] = tensor[slot % distinct]
-    scales = make_inputs(1, weights=lazy).quant_scales
     per_expert = [scale[torch.arange(EXPERTS) % distinct] for scale in (scales[2], scales[3], scales[5])]
     weights = PreparedWeights(lazy.fc1, lazy.fc1_scales, per_expert[0], lazy.fc2, lazy.fc2_scales, per_expert[2])
     quant_scales = [

@@ -11,13 +11,24 @@ void fused_moe(const MoeParams& params, const Plan& plan, const ThreadPool& pool
   for (int i = 0; i < plan.num_launches; ++i) {
     const Launch& launch = plan.launches[i];
     switch (launch.stage) {
-      case Stage::kQuantize: quantize_stage(call, launch); break;
-      case Stage::kRoute: route_stage(call, launch); break;
-      case Stage::kFc1: fc1_stage(call, launch); break;
-      case Stage::kFc2: fc2_stage(call, launch); break;
-      case Stage::kFinalize: finalize_stage(call, launch); break;
+      case Stage::kQuantize:
+        quantize_stage(call, launch);
+        break;
+      case Stage::kRoute:
+        route_stage(call, launch);
+        break;
+      case Stage::kFc1:
+        fc1_stage(call, launch);
+        break;
+      case Stage::kFc2:
+        fc2_stage(call, launch);
+        break;
+      case Stage::kFinalize:
+        finalize_stage(call, launch);
+        break;
       case Stage::kPrologue:
-      case Stage::kExperts: throw std::logic_error("the CPU backend has no fused stages");
+      case Stage::kExperts:
+        throw std::logic_error("the CPU backend has no fused stages");
     }
   }
 }

@@ -1,6 +1,7 @@
 // Every number of the CPU backend.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "plan/problem.h"
@@ -8,8 +9,10 @@
 
 namespace cake_moe::cpu {
 
-// A dot product advances in steps of one 64-byte cache line of packed weights. Virtual lane j of 16 takes the half-group
-// j of every step, whatever the width of the machine's vectors: this fixes the order of all sums.
+static_assert(std::endian::native == std::endian::little);  // nibbles are taken from words and packed into them
+
+// A dot product advances in steps of one 64-byte cache line of packed weights. Virtual lane j of 16 takes the
+// half-group j of every step, whatever the width of the machine's vectors: this fixes the order of all sums.
 inline constexpr int kStepBytes = 64;
 inline constexpr int kStepElements = 2 * kStepBytes;
 inline constexpr int kStepGroups = kStepElements / kGroup;

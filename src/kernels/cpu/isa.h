@@ -9,11 +9,11 @@ namespace cake_moe::cpu {
 
 // FC1, SiTU and requantisation of one 128-row weight tile (64 features) for some rows of one expert.
 struct Fc1Tile {
-  const uint8_t* weights;    // [128, 1792]
-  const uint8_t* scales;     // [128 * 224], interleaved
-  float alpha;               // dX*dW13
+  const uint8_t* weights;  // [128, 1792]
+  const uint8_t* scales;   // [128 * 224], interleaved
+  float alpha;             // dX*dW13
   float beta, linear_beta;
-  float encode;              // 1/dA
+  float encode;  // 1/dA
   int rows;
   const int32_t* row_route;  // [rows], route = token * 16 + slot
   const uint8_t* xq;         // [M, 1792]
@@ -28,9 +28,9 @@ struct Fc2Tile {
   const uint8_t* scales;   // [128 * 24], interleaved
   float alpha;             // dA*dW2
   int rows;
-  const uint8_t* hq;       // [rows, 192]
-  const uint8_t* hs;       // [rows, 24]
-  uint16_t* y;             // bf16 [rows, 3584], already at the tile's first column
+  const uint8_t* hq;  // [rows, 192]
+  const uint8_t* hs;  // [rows, 24]
+  uint16_t* y;        // bf16 [rows, 3584], already at the tile's first column
 };
 
 struct Kernels {

@@ -1,7 +1,8 @@
-// AVX2 and FMA: a vector is half a step, 8 half-groups. The halves are summed one after the other, two tokens at a time,
-// which is what 16 registers hold.
+// AVX2 and FMA: a vector is half a step, 8 half-groups. The halves are summed one after the other, two tokens at a
+// time, which is what 16 registers hold.
 #include <immintrin.h>
 
+#include "kernels/cpu/biased_step.h"
 #include "kernels/cpu/loops.h"
 
 namespace cake_moe::cpu {
@@ -46,7 +47,9 @@ __m256 twice(__m256 scales, int half) {
 }
 
 struct Avx2 {
-  static void unpack(const uint8_t* packed, const uint8_t* scales, ActivationStep& step) {
+  using Step = BiasedStep;
+
+  static void unpack(const uint8_t* packed, const uint8_t* scales, Step& step) {
     const __m256 groups = decode_scales(scales);
     const __m256i bias = _mm256_set1_epi8(kCodeBias);
     for (int half = 0; half < 2; ++half) {
@@ -62,27 +65,27 @@ struct Avx2 {
 
   // Lanes of one half of the steps, for kTokens tokens from the first one of x.
   template <class Shape, int kTokens>
-  static void half_sums(const uint8_t* rows, const uint8_t* scales, const ActivationStep (*x)[kBlockTokens], int token,
-                        int half, __m256 (&acc)[kTokens][kQuadRows]) {
+  static void half_sums(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], int token, int half,
+                        __m256 (&acc)[kTokens][kQuadRows]) {
     for (int t = 0; t < kTokens; ++t) {
       for (int q = 0; q < kQuadRows; ++q) acc[t][q] = _mm256_setzero_ps();
     }
     for (int s = 0; s < Shape::kSteps; ++s) {
       const uint8_t* chunk = scales + (2 * s + half) * kScaleChunkBytes;  // a half has as many groups as a chunk
-      __builtin_prefetch(chunk + Shape::kScalesAhead, 0, Shape::kLocality);
+      prefetch(chunk + Shape::kScalesAhead);
       const __m256 rows_01 = decode_scales(chunk), rows_23 = decode_scales(chunk + 2 * kQuadGroups);
       for (int q = 0; q < kQuadRows; ++q) {
         const uint8_t* row = rows + q * kQuads * Shape::kRowBytes + s * kStepBytes + half * kHalfBytes;
-        if (half == 0) __builtin_prefetch(row + Shape::kWeightsAhead, 0, Shape::kLocality);
+        if (half == 0) prefetch(row + Shape::kWeightsAhead);
         const __m256i bytes = load(row);
         const __m256i even = _mm256_shuffle_epi8(biased_codes(), low_nibbles(bytes));
         const __m256i odd = _mm256_shuffle_epi8(biased_codes(), high_nibbles(bytes));
         const __m256 scale = twice(q < 2 ? rows_01 : rows_23, q % 2);
         for (int t = 0; t < kTokens; ++t) {
-          const ActivationStep& step = x[s][token + t];
-          const __m256i sum = _mm256_add_epi32(
-              load(step.start + half * kHalfLanes),
-              dot(even, load(step.even + half * kHalfBytes), odd, load(step.odd + half * kHalfBytes)));
+          const Step& step = x[s][token + t];
+          const __m256i sum =
+              _mm256_add_epi32(load(step.start + half * kHalfLanes),
+                               dot(even, load(step.even + half * kHalfBytes), odd, load(step.odd + half * kHalfBytes)));
           const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_load_ps(step.scale + half * kHalfLanes));
           acc[t][q] = _mm256_fmadd_ps(scaled, scale, acc[t][q]);
         }
@@ -92,8 +95,8 @@ struct Avx2 {
 
   // sums[t][i]: 4 lane sums of row 2i and 4 of row 2i + 1.
   template <class Shape, int kTokens>
-  static void sum_to_four(const uint8_t* rows, const uint8_t* scales, const ActivationStep (*x)[kBlockTokens],
-                          int token, __m256 (*sums)[2]) {
+  static void sum_to_four(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], int token,
+                          __m256 (*sums)[2]) {
     __m256 low[kTokens][kQuadRows], high[kTokens][kQuadRows];
     half_sums<Shape, kTokens>(rows, scales, x, token, 0, low);
     half_sums<Shape, kTokens>(rows, scales, x, token, 1, high);
@@ -107,7 +110,7 @@ struct Avx2 {
   }
 
   template <class Shape, int kTokens>
-  static void quad(const uint8_t* rows, const uint8_t* scales, const ActivationStep (*x)[kBlockTokens], float* out) {
+  static void quad(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], float* out) {
     __m256 sums[kTokens][2];
     for (int t = 0; t + 1 < kTokens; t += 2) sum_to_four<Shape, 2>(rows, scales, x, t, sums + t);
     if constexpr (kTokens % 2 == 1) sum_to_four<Shape, 1>(rows, scales, x, kTokens - 1, sums + kTokens - 1);

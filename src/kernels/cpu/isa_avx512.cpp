@@ -4,6 +4,7 @@
 // GCC 12's own header initialises its "undefined" vectors with themselves.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
+#include "kernels/cpu/biased_step.h"
 #include "kernels/cpu/loops.h"
 
 namespace cake_moe::cpu {
@@ -17,7 +18,8 @@ __m512i biased_codes() { return _mm512_add_epi8(signed_codes(), _mm512_set1_epi8
 __m512i low_nibbles(__m512i bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
 __m512i high_nibbles(__m512i bytes) { return low_nibbles(_mm512_srli_epi16(bytes, 4)); }
 
-// e4m3 scales (one a 16-bit word) as halves of 2^-8 times the value: the exponent bias differs, the other bits are the same.
+// e4m3 scales (one a 16-bit word) as halves of 2^-8 times the value: the exponent bias differs, the other bits are the
+// same.
 constexpr float kScaleUnit = 256.0f;
 __m512i to_half(__m512i code) {
   const __m512i nan = _mm512_set1_epi16(0x7F << 7);
@@ -34,7 +36,8 @@ struct QuadScales {
 };
 QuadScales decode_scales(const uint8_t* chunk) {
   const __m256i first = _mm256_castsi128_si256(load_128(chunk));
-  const __m512i half = to_half(_mm512_cvtepu8_epi16(_mm256_inserti128_si256(first, load_128(chunk + kScaleChunkBytes), 1)));
+  const __m512i half =
+      to_half(_mm512_cvtepu8_epi16(_mm256_inserti128_si256(first, load_128(chunk + kScaleChunkBytes), 1)));
   return {_mm512_cvtph_ps(_mm512_castsi512_si256(half)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1))};
 }
 
@@ -57,7 +60,9 @@ __m512 sum_to_four(const __m512 (&acc)[kQuadRows]) {
 }
 
 struct Avx512 {
-  static void unpack(const uint8_t* packed, const uint8_t* scales, ActivationStep& step) {
+  using Step = BiasedStep;
+
+  static void unpack(const uint8_t* packed, const uint8_t* scales, Step& step) {
     const __m512i bytes = _mm512_loadu_si512(packed);
     const __m512i even = _mm512_shuffle_epi8(signed_codes(), low_nibbles(bytes));
     const __m512i odd = _mm512_shuffle_epi8(signed_codes(), high_nibbles(bytes));
@@ -73,28 +78,28 @@ struct Avx512 {
   }
 
   template <class Shape, int kTokens>
-  static void quad(const uint8_t* rows, const uint8_t* scales, const ActivationStep (*x)[kBlockTokens], float* out) {
+  static void quad(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], float* out) {
     __m512 acc[kTokens][kQuadRows];
     for (int t = 0; t < kTokens; ++t) {
       for (int q = 0; q < kQuadRows; ++q) acc[t][q] = _mm512_setzero_ps();
     }
     for (int s = 0; s < Shape::kSteps; ++s) {
       const uint8_t* chunk = scales + 2 * s * kScaleChunkBytes;
-      __builtin_prefetch(chunk + Shape::kScalesAhead, 0, Shape::kLocality);
-      __builtin_prefetch(chunk + kScaleChunkBytes + Shape::kScalesAhead, 0, Shape::kLocality);
+      prefetch(chunk + Shape::kScalesAhead);
+      prefetch(chunk + kScaleChunkBytes + Shape::kScalesAhead);
       const QuadScales quad_scales = decode_scales(chunk);
       __m512i even[kQuadRows], odd[kQuadRows];
       __m512 scale[kQuadRows];
       for (int q = 0; q < kQuadRows; ++q) {
         const uint8_t* row = rows + q * kQuads * Shape::kRowBytes + s * kStepBytes;
-        __builtin_prefetch(row + Shape::kWeightsAhead, 0, Shape::kLocality);
+        prefetch(row + Shape::kWeightsAhead);
         const __m512i bytes = _mm512_loadu_si512(row);
         even[q] = _mm512_shuffle_epi8(biased_codes(), low_nibbles(bytes));
         odd[q] = _mm512_shuffle_epi8(biased_codes(), high_nibbles(bytes));
         scale[q] = row_scales(quad_scales, q);
       }
       for (int t = 0; t < kTokens; ++t) {
-        const ActivationStep& step = x[s][t];
+        const Step& step = x[s][t];
         const __m512i x_even = _mm512_load_si512(step.even), x_odd = _mm512_load_si512(step.odd);
         const __m512i start = _mm512_load_si512(step.start);
         const __m512 x_scale = _mm512_load_ps(step.scale);

@@ -18,22 +18,16 @@
 namespace cake_moe::cpu {
 namespace {
 
-// 128 elements of one token, unpacked: elements 2i and 2i + 1 are even[i] and odd[i], as twice their value.
-struct alignas(64) ActivationStep {
-  int8_t even[kStepBytes];
-  int8_t odd[kStepBytes];
-  int32_t start[kLanes];  // -kCodeBias * sum of a half-group: cancels the bias of unsigned weight codes
-  float scale[kLanes];    // decoded block scale of each half-group
-};
+// Into the second-level cache: the first one is full of activations (FC1) or of the tile in work (FC2).
+inline void prefetch(const uint8_t* address) { __builtin_prefetch(address, 0, 2); }
 
 // Geometry of a 128-row weight tile.
 struct Fc1Shape {
   static constexpr int kSteps = kFc1Steps;
   static constexpr int kRowBytes = kFc1RowBytes;
-  // Distance of the prefetches: the next quad of rows, and the cache lines of the scales of the next four quads.
-  static constexpr int kWeightsAhead = kFc1RowBytes;
+  // Distance of the prefetches: two quads of rows ahead, and the cache lines of the scales of the next four quads.
+  static constexpr int kWeightsAhead = 2 * kFc1RowBytes;
   static constexpr int kScalesAhead = kStepBytes;
-  static constexpr int kLocality = 3;  // first-level cache
   static int row(int quad) { return quad; }
 };
 struct Fc2Shape {
@@ -42,20 +36,17 @@ struct Fc2Shape {
   // The same rows of the next tile.
   static constexpr int kWeightsAhead = kTileRows * kFc2RowBytes;
   static constexpr int kScalesAhead = kTileRows * kFc2Groups;
-  static constexpr int kLocality = 2;  // second-level cache: a tile is almost as large as the first
   // Quads go by output column, so that results come out in order.
   static int row(int quad) { return quad / 4 + quad % 4 * 8; }
 };
 
-constexpr int kMaxSteps = kFc1Steps;
-static_assert(kFc2Steps <= kMaxSteps);
-
 // `out` of a quad: [4 rows][kBlockTokens] dot products, each lane sum (j, j + 8), (j, j + 4), (j, j + 2), (j, j + 1).
 // The instruction set `V` provides
-//   unpack(packed, scales, step)                         64 bytes and 8 scales of one token
+//   Step                                                 128 elements of one token, unpacked
+//   unpack(packed, scales, step)                         its 64 bytes and 8 scales
 //   quad<Shape, tokens>(rows, scales, activations, out)  rows: the first of the 4 rows, 32 rows apart
 template <class V, class Shape, int kTokens>
-void tile_products(const uint8_t* weights, const uint8_t* scales, const ActivationStep (*x)[kBlockTokens],
+void tile_products(const uint8_t* weights, const uint8_t* scales, const typename V::Step (*x)[kBlockTokens],
                    float (*out)[kLanes]) {
   for (int quad = 0; quad < kQuads; ++quad) {
     const int row = Shape::row(quad);
@@ -64,18 +55,22 @@ void tile_products(const uint8_t* weights, const uint8_t* scales, const Activati
 }
 
 template <class V, class Shape>
-void tile_products(const uint8_t* weights, const uint8_t* scales, const ActivationStep (*x)[kBlockTokens], int tokens,
+void tile_products(const uint8_t* weights, const uint8_t* scales, const typename V::Step (*x)[kBlockTokens], int tokens,
                    float (*out)[kLanes]) {
   switch (tokens) {
-    case 1: return tile_products<V, Shape, 1>(weights, scales, x, out);
-    case 2: return tile_products<V, Shape, 2>(weights, scales, x, out);
-    case 3: return tile_products<V, Shape, 3>(weights, scales, x, out);
-    default: return tile_products<V, Shape, 4>(weights, scales, x, out);
+    case 1:
+      return tile_products<V, Shape, 1>(weights, scales, x, out);
+    case 2:
+      return tile_products<V, Shape, 2>(weights, scales, x, out);
+    case 3:
+      return tile_products<V, Shape, 3>(weights, scales, x, out);
+    default:
+      return tile_products<V, Shape, 4>(weights, scales, x, out);
   }
 }
 
 template <class V, class Shape>
-void unpack_token(const uint8_t* packed, const uint8_t* scales, ActivationStep (*x)[kBlockTokens], int token) {
+void unpack_token(const uint8_t* packed, const uint8_t* scales, typename V::Step (*x)[kBlockTokens], int token) {
   for (int s = 0; s < Shape::kSteps; ++s) V::unpack(packed + s * kStepBytes, scales + s * kStepGroups, x[s][token]);
 }
 
@@ -88,8 +83,7 @@ inline void situ_requantize(const Fc1Tile& tile, const float (*products)[kLanes]
     const int feature = fc1_row_feature(up);
     const int gate = up + 8;
     for (int lane = 0; lane < kLanes; ++lane) {
-      v[feature][lane] =
-          situ(products[gate][lane], products[up][lane], tile.alpha, tile.beta, tile.linear_beta);
+      v[feature][lane] = situ(products[gate][lane], products[up][lane], tile.alpha, tile.beta, tile.linear_beta);
       amax[lane] = max_magnitude(amax[lane], abs_bits(v[feature][lane]));
     }
   }
@@ -126,7 +120,7 @@ inline void situ_requantize(const Fc1Tile& tile, const float (*products)[kLanes]
 
 template <class V>
 void fc1_tile(const Fc1Tile& tile) {
-  ActivationStep x[kFc1Steps][kBlockTokens];
+  typename V::Step x[kFc1Steps][kBlockTokens];
   alignas(64) float products[kQuads][kLanes];
   for (int first = 0; first < tile.rows; first += kBlockTokens) {
     const int tokens = tile.rows - first < kBlockTokens ? tile.rows - first : kBlockTokens;
@@ -141,7 +135,7 @@ void fc1_tile(const Fc1Tile& tile) {
 
 template <class V>
 void fc2_tile(const Fc2Tile& tile) {
-  ActivationStep x[kFc2Steps][kBlockTokens];
+  typename V::Step x[kFc2Steps][kBlockTokens];
   alignas(64) float products[kQuads][kLanes];
   alignas(64) uint16_t rounded[kQuads][kLanes];
   for (int first = 0; first < tile.rows; first += kBlockTokens) {
@@ -163,36 +157,52 @@ void fc2_tile(const Fc2Tile& tile) {
   }
 }
 
+// Blocks are taken kLanes at a time, so that the divisions for their scales are vectorised too.
 inline void quantize_blocks(const uint16_t* x, int64_t blocks, float encode, uint8_t* packed, uint8_t* scales) {
-  for (int64_t b = 0; b < blocks; ++b, x += kGroup) {
-    uint32_t amax_bits = 0;
-    for (int i = 0; i < kGroup; ++i) {
-      const uint32_t magnitude = x[i] & 0x7FFFu;
-      amax_bits = magnitude > amax_bits ? magnitude : amax_bits;
+  for (int64_t first = 0; first < blocks; first += kLanes) {
+    const int count = blocks - first < kLanes ? static_cast<int>(blocks - first) : kLanes;
+    const uint16_t* batch = x + first * kGroup;
+    alignas(64) uint32_t amax_bits[kLanes] = {};
+    for (int b = 0; b < count; ++b) {
+      uint16_t amax = 0;
+      for (int i = 0; i < kGroup; ++i) {
+        const uint16_t magnitude = batch[b * kGroup + i] & 0x7FFFu;
+        amax = magnitude > amax ? magnitude : amax;
+      }
+      amax_bits[b] = amax;
     }
-    const float amax = bits_float(amax_bits << 16);
-    const uint8_t scale = input_block_scale(amax, encode);
-    const float factor = input_block_factor(amax, scale, encode);
-    alignas(64) uint32_t code[kGroup];
-    for (int i = 0; i < kGroup; ++i) code[i] = encode_e2m1(mul_rn(bf16_to_float(x[i]), factor)) << i % 8 * 4;
-    uint32_t low = 0, high = 0;
-    for (int i = 0; i < 8; ++i) low |= code[i];
-    for (int i = 8; i < 16; ++i) high |= code[i];
-    const uint64_t codes = scale == kE4m3Nan ? 0 : low | static_cast<uint64_t>(high) << 32;
-    std::memcpy(packed + b * (kGroup / 2), &codes, sizeof(codes));
-    scales[b] = scale;
+    alignas(64) uint32_t scale[kLanes];
+    alignas(64) float factor[kLanes];
+    for (int b = 0; b < kLanes; ++b) {
+      const float amax = bits_float(amax_bits[b] << 16);
+      const uint8_t code = input_block_scale(amax, encode);
+      factor[b] = input_block_factor(amax, code, encode);
+      scale[b] = code;
+    }
+    for (int b = 0; b < count; ++b) {
+      alignas(64) uint32_t code[kGroup];
+      for (int i = 0; i < kGroup; ++i) {
+        code[i] = encode_e2m1(mul_rn(bf16_to_float(batch[b * kGroup + i]), factor[b])) << i % 8 * 4;
+      }
+      uint32_t low = 0, high = 0;
+      for (int i = 0; i < 8; ++i) low |= code[i];
+      for (int i = 8; i < 16; ++i) high |= code[i];
+      const uint64_t codes = scale[b] == kE4m3Nan ? 0 : low | static_cast<uint64_t>(high) << 32;
+      std::memcpy(packed + (first + b) * (kGroup / 2), &codes, sizeof(codes));
+      scales[first + b] = static_cast<uint8_t>(scale[b]);
+    }
   }
+}
+
+// Not inlined: GCC 12 would jam this loop with the one around it and vectorise neither.
+[[gnu::noinline]] inline void add_weighted(float weight, const uint16_t* row, float* sum) {
+  for (int c = 0; c < kFinalizeColumns; ++c) sum[c] = fma_rn(weight, bf16_to_float(row[c]), sum[c]);
 }
 
 inline void finalize_token(const float* weights, const uint16_t* const* rows, int count, uint16_t* output) {
   for (int first = 0; first < kHidden; first += kFinalizeColumns) {
     alignas(64) float sum[kFinalizeColumns] = {};
-#pragma GCC unroll 1  // jammed with its neighbour, the inner loop would not be vectorised
-    for (int k = 0; k < count; ++k) {
-      const float weight = weights[k];
-      const uint16_t* row = rows[k] + first;
-      for (int c = 0; c < kFinalizeColumns; ++c) sum[c] = fma_rn(weight, bf16_to_float(row[c]), sum[c]);
-    }
+    for (int k = 0; k < count; ++k) add_weighted(weights[k], rows[k] + first, sum);
     for (int c = 0; c < kFinalizeColumns; ++c) output[first + c] = float_to_bf16(sum[c]);
   }
 }

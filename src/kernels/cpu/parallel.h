@@ -26,8 +26,8 @@ class DefaultFpEnvironment {
   std::fenv_t saved_;
 };
 
-// Calls body(unit) once for each unit, in any order, on any worker. A worker draws up to max_draw neighbouring units at a
-// time, fewer where the draws would not balance, and never waits for another worker, since the pool may run them one
+// Calls body(unit) once for each unit, in any order, on any worker. A worker draws up to max_draw neighbouring units at
+// a time, fewer where the draws would not balance, and never waits for another worker, since the pool may run them one
 // after the other.
 template <class Body>
 void for_each_unit(const ThreadPool& pool, int64_t units, int64_t max_draw, const Body& body) {

@@ -16,8 +16,8 @@ struct WorkUnit {
   int rows;  // 1..tile_tokens
 };
 
-// Units of all experts in order: weight tile by weight tile, and within one the expert's rows in tiles of tile_tokens, so
-// that neighbouring units use the same weights. Experts without rows have no unit.
+// Units of all experts in order: weight tile by weight tile, and within one the expert's rows in tiles of tile_tokens,
+// so that neighbouring units use the same weights. Experts without rows have no unit.
 class Schedule {
  public:
   // offsets: [E + 1], first row of each expert.

@@ -42,8 +42,8 @@ struct Block {
 
 __device__ __forceinline__ Block quantize_block(const uint32_t (&pairs)[kGroup / 2], float encode) {
   const float amax = block_amax(pairs);
-  if (is_nan(amax)) return {make_uint2(0, 0), kE4m3Nan};
   const uint8_t scale = input_block_scale(amax, encode);
+  if (scale == kE4m3Nan) return {make_uint2(0, 0), kE4m3Nan};
   const float factor = input_block_factor(amax, scale, encode);
   return {make_uint2(encode_8(pairs, factor), encode_8(pairs + 4, factor)), scale};
 }
