@@ -5,8 +5,7 @@ The usual order of use: :func:`load_checkpoint_layer` or :func:`prepare_weights`
 ``cake_moe.reference`` the arithmetic in plain PyTorch, ``cake_moe.testing`` what tests need.
 """
 
-from . import reference
-from ._native import _C
+from . import _native, reference
 from ._version import __version__
 from .checkpoint import CheckpointLayer, CheckpointReport, load_checkpoint_layer
 from .ops import (
@@ -20,6 +19,8 @@ from .ops import (
     workspace_size,
 )
 from .weights import CanonicalWeights, PreparedWeights, pack_weights, prepare_weights, unpack_weights
+
+_C = _native._C  # _native comes first: whatever keeps the native libraries from loading is reported by it
 
 __all__ = [
     "_C",

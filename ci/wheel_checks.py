@@ -60,7 +60,7 @@ class Library:
             name=path.name,
             undefined=frozenset(undefined),
             exported=frozenset(symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"),
-            needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
+            needed=tuple(str(vars(tag)["needed"]) for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
             search_paths=tuple(str(tag) for tag in tags if tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH")),
             glibc=max([(int(major), int(minor)) for major, minor in glibc], default=(0, 0)),
             build_config=json.loads(config[0]) if config else None,

@@ -47,7 +47,7 @@ target_include_directories(cake_ops PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/generat
 
 if(CAKE_X86)
   target_sources(cake_ops PRIVATE ${CAKE_CPU_AVX2_SOURCES} ${CAKE_CPU_AVX512_SOURCES})
-  set_source_files_properties(${CAKE_CPU_AVX2_SOURCES} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma")
+  set_source_files_properties(${CAKE_CPU_AVX2_SOURCES} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
   set_source_files_properties(${CAKE_CPU_AVX512_SOURCES} PROPERTIES
     COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-mfma")
   target_compile_definitions(cake_ops PRIVATE CAKE_CPU_X86=1)

@@ -46,12 +46,3 @@ endmacro()
 set(CAKE_PYTHON_SOURCES
   ${CAKE_PLAN_SOURCES}
   src/bindings/module.cpp)
-
-foreach(_list CAKE_BINDINGS_SOURCES CAKE_CPU_SOURCES CAKE_CPU_AVX2_SOURCES CAKE_CPU_AVX512_SOURCES)
-  foreach(_file IN LISTS ${_list})
-    if(NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${_file}")
-      message(WARNING "not there yet: ${_file}")
-      list(REMOVE_ITEM ${_list} ${_file})
-    endif()
-  endforeach()
-endforeach()

@@ -2,8 +2,8 @@
 
 A GEMM of this operator sums terms t_k = x_k * w_k of dequantised NVFP4 values. Each term is exact in float32 and in
 float64: e2m1 * e4m3 has 6 significant bits, a product of two has 12. All terms are multiples of 2^-20 and below 2^24 in
-magnitude, so that nothing overflows or becomes subnormal, and the float64 sum that the bounds are measured from is itself
-off by no more than K * 2^-53 * sum|t_k|, which every bound below includes.
+magnitude, so that nothing overflows or becomes subnormal, and the float64 sum that the bounds are measured from is
+itself off by no more than K * 2^-53 * sum|t_k|, which every bound below includes.
 
 An `Accumulation` gives two bounds. `sharp` follows the running sums of a few elements whose terms are at hand, `coarse`
 needs only A = sum|t_k| and serves whole matrices.
@@ -38,11 +38,12 @@ class LaneSum:
     """The CPU backend: `lanes` round-to-nearest chains of FMAs, then a binary tree over the lanes.
 
     Lane j takes the exact sums s_h of `run` consecutive terms for h = j, j + lanes, ... (at most 1152 * 15 * 15 units
-    of one quantum, so exact in float32) and adds them one FMA each. The first FMA adds to zero and is exact. Every other
-    one rounds its result once: error at most u * |rounded result|, u = 2^-24. With S_i the exact running sum of a lane
-    after i additions and E_i the error, E_i <= E_(i-1) + u * (|S_i| + E_i), hence E <= sum_i u * |S_i| up to a factor of
-    (1 - u)^-n < 1 + 2^-9. The tree adds log2(lanes) levels of one rounding each: at every level the errors of the two
-    halves add, plus u * |sum of the halves|. `sharp` sums exactly that. The final multiplication by 1/4 is exact.
+    of one quantum, so exact in float32) and adds them one FMA each. The first FMA adds to zero and is exact. Every
+    other one rounds its result once: error at most u * |rounded result|, u = 2^-24. With S_i the exact running sum of a
+    lane after i additions and E_i the error, E_i <= E_(i-1) + u * (|S_i| + E_i), hence E <= sum_i u * |S_i| up to a
+    factor of (1 - u)^-n < 1 + 2^-9. The tree adds log2(lanes) levels of one rounding each: at every level the errors of
+    the two halves add, plus u * |sum of the halves|. `sharp` sums exactly that. The final multiplication by 1/4 is
+    exact.
 
     `coarse`: each term passes through at most d = K / (run * lanes) - 1 + log2(lanes) roundings, hence the classical
     |error| <= ((1 + u)^d - 1) * A (d = 31 for FC1, 6 for FC2).
@@ -88,10 +89,10 @@ class LaneSum:
 class StepSum:
     """A tensor core: one fused addition of `step` exact products to the running sum at a time.
 
-    The products are first summed exactly in groups of `group`; these terms and the running sum are aligned to the largest
-    of them and truncated, and the result is rounded toward zero: an error of at most per_step * max(|running sum|, |term|)
-    each step, per_step = 17 * 2^-25 + 2^-23 for the MMAs of the numeric contract. `sharp` takes both from the exact
-    evaluation; `coarse` bounds either by A.
+    The products are first summed exactly in groups of `group`; these terms and the running sum are aligned to the
+    largest of them and truncated, and the result is rounded toward zero: an error of at most per_step * max(|running
+    sum|, |term|) each step, per_step = 17 * 2^-25 + 2^-23 for the MMAs of the numeric contract. `sharp` takes both from
+    the exact evaluation; `coarse` bounds either by A.
     """
 
     step: int
@@ -115,8 +116,8 @@ CPU = LaneSum()
 def sum_is_exact(terms: Tensor) -> Tensor:
     """Whether every order of adding terms (float64 [n, K]) is free of rounding in float32: bool [n].
 
-    True where all terms are multiples of a quantum q and sum|t_k| <= 2^24 q, for then every partial sum is a multiple of
-    q that 24 bits can hold. NaN counts as exact: the sum is NaN in any order.
+    True where all terms are multiples of a quantum q and sum|t_k| <= 2^24 q, for then every partial sum is a multiple
+    of q that 24 bits can hold. NaN counts as exact: the sum is NaN in any order.
     """
     _, exponent = torch.frexp(terms)
     mantissa = torch.ldexp(terms, 53 - exponent).nan_to_num(0).long()

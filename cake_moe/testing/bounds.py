@@ -15,7 +15,11 @@ SMALLEST = 2.0**-149  # the smallest float32; an underflowing operation is off b
 
 
 def situ_interval(
-    gate: tuple[Tensor, Tensor], up: tuple[Tensor, Tensor], a: Tensor, b: Tensor, l: Tensor  # noqa: E741
+    gate: tuple[Tensor, Tensor],
+    up: tuple[Tensor, Tensor],
+    a: Tensor,
+    b: Tensor,
+    l: Tensor,  # noqa: E741
 ) -> tuple[Tensor, Tensor]:
     """Ends (float64) of an interval that holds the float32 SiTU of accumulators in `gate` and `up` (lower, upper).
 
@@ -58,6 +62,6 @@ def magnitude_interval(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def widen(low: Tensor, high: Tensor, roundings: int) -> tuple[Tensor, Tensor]:
-    """The interval of float32 results after that many roundings of a value in [low, high] (first order, and one more)."""
+    """The interval of float32 results after that many roundings of a value in [low, high]; one more for the rest."""
     relative = (roundings + 1) * UNIT
     return low - relative * low.abs() - roundings * SMALLEST, high + relative * high.abs() + roundings * SMALLEST

@@ -1,12 +1,12 @@
 """Checks a backend's call stage by stage, each from the stage's own dumped input, and the whole call by row.
 
-Nothing here has a tolerance. Quantisation, route tables and finalisation are one sequence of roundings, so their bits must
-be right. A GEMM's sum depends on the order of its additions: an element whose bits differ from those of the exact sum must
-not be one that every order sums exactly, its code must be one that rounding may give within the backend's derived error
-bound (`accumulate`, `bounds`), and such elements may be at most 1e-3 of a stage.
+Nothing here has a tolerance. Quantisation, route tables and finalisation are one sequence of roundings, so their bits
+must be right. A GEMM's sum depends on the order of its additions: an element whose bits differ from those of the exact
+sum must not be one that every order sums exactly, its code must be one that rounding may give within the backend's
+derived error bound (`accumulate`, `bounds`), and such elements may be at most 1e-3 of a stage.
 
-All evaluation is on the CPU, expert by expert in float64 (a sum of NVFP4 products has at most 55 significant bits), with
-memory for the output twice in float64 and a few tens of MB. M = 4096 takes about half a minute on two cores.
+All evaluation is on the CPU, expert by expert in float64 (a sum of NVFP4 products has at most 55 significant bits),
+with memory for the output twice in float64 and a few tens of MB. M = 4096 takes about half a minute on two cores.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ _BLOCKS = 32  # differing blocks judged at a time: 32 * 16 features * 2 sums * 3
 class Mismatch(AssertionError):
     """One element that no correct backend can give.
 
-    stage; row (token, or row of the route tables) and column; expected and got (codes or values as text); bound: what was
-    allowed.
+    stage; row (token, or row of the route tables) and column; expected and got (codes or values as text); bound: what
+    was allowed.
     """
 
-    def __init__(self, stage: str, row: int, column: int, expected: object, got: object, bound: object = "exact") -> None:
+    def __init__(
+        self, stage: str, row: int, column: int, expected: object, got: object, bound: object = "exact"
+    ) -> None:
         super().__init__(f"{stage}: row {row}, column {column}: expected {expected}, got {got}, bound {bound}")
         self.stage, self.row, self.column = stage, row, column
         self.expected, self.got, self.bound = expected, got, bound
@@ -79,7 +81,7 @@ class StageReport:
 
 @dataclass
 class Report:
-    """What `compare` found; row_error is the largest relative error of an output row, row_bound the bound of that row."""
+    """What `compare` found. row_error: the largest relative error of an output row; row_bound: that row's bound."""
 
     stages: dict[str, StageReport] = field(default_factory=dict)
     row_error: float = 0.0
@@ -88,7 +90,8 @@ class Report:
 
     def __str__(self) -> str:
         stages = ", ".join(f"{s.stage} {s.differing}/{s.elements}" for s in self.stages.values())
-        return f"differing: {stages}; max row error {self.row_error:.2e} (bound {self.row_bound:.2e}); NaN rows {self.nan_rows}"
+        row = f"max row error {self.row_error:.2e} (bound {self.row_bound:.2e})"
+        return f"differing: {stages}; {row}; NaN rows {self.nan_rows}"
 
 
 def compare(
@@ -190,7 +193,7 @@ def check_fc1(
             got_packed, got_scales = stages.hq[rows], stages.hs[rows]
             if torch.equal(packed, got_packed) and torch.equal(block_scales, got_scales):
                 continue
-            codes, got = unpack_nibbles(packed).view(len(v), -1, GROUP), unpack_nibbles(got_packed).view(len(v), -1, GROUP)
+            codes, got = (unpack_nibbles(part).view(len(v), -1, GROUP) for part in (packed, got_packed))
             differs = (codes != got) | (block_scales != got_scales)[:, :, None]
             where = differs.any(dim=2).nonzero()
             for chosen in where.split(_BLOCKS):
@@ -213,16 +216,17 @@ class _BlockJudge:
         self.encode = encode
         self.bitwise = bitwise
 
-    def fail(self, stage: str, bad: Tensor, expected: Tensor, got: Tensor, low: Tensor, high: Tensor) -> None:
+    def fail(
+        self, stage: str, bad: Tensor, expected: Tensor, got: Tensor, exact: Tensor, low: Tensor, high: Tensor
+    ) -> None:
         index = bad.nonzero()
         if not len(index):
             return
         n, *feature = index[0].tolist()
         at = (n, *feature)
         column = int(self.block[n]) * GROUP + feature[0] if feature else int(self.block[n])
-        ends = (float(low[at]), float(high[at]))
-        bound = "exact" if ends[0] == ends[1] or ends[0] != ends[0] else f"{ends[0]:.9g}..{ends[1]:.9g} before rounding"
-        raise Mismatch(stage, self.first_row + int(self.row[n]), column, f"{int(expected[at])}", f"{int(got[at])}", bound)
+        bound = "exact" if exact[at] else f"{float(low[at]):.9g}..{float(high[at]):.9g} before rounding"
+        raise Mismatch(stage, self.first_row + int(self.row[n]), column, int(expected[at]), int(got[at]), bound)
 
     def check(
         self,
@@ -245,11 +249,12 @@ class _BlockJudge:
         smallest, largest = magnitude_interval(low, high)
         sixth = self.encode.double() * reference.ONE_SIXTH
         ends = widen(smallest.amax(dim=1) * sixth, largest.amax(dim=1) * sixth, 2)
+        all_exact = exact.all(dim=1)
         expected_scale = scales[self.row, self.block]
         cell = [end[self.got_scale.long()] for end in e4m3_cells()]
         possible = (ends[1] >= cell[0]) & (ends[0] <= cell[1]) & (self.got_scale < E4M3_NAN)
-        wrong = (self.got_scale != expected_scale) & (exact.all(dim=1) | ~possible)
-        self.fail("fc1, scale", wrong, expected_scale, self.got_scale, *ends)
+        wrong = (self.got_scale != expected_scale) & (all_exact | ~possible)
+        self.fail("fc1, scale", wrong, expected_scale, self.got_scale, all_exact, *ends)
 
         # Codes are judged under the scale that the backend chose.
         scale = self.got_scale[:, None]
@@ -259,7 +264,7 @@ class _BlockJudge:
         cells = [end[self.got.long()] for end in e2m1_cells()]
         possible = (scaled[1] >= cells[0]) & (scaled[0] <= cells[1])
         wrong = (self.got != expected) & (exact | ~possible)
-        self.fail("fc1, code", wrong, expected, self.got, *scaled)
+        self.fail("fc1, code", wrong, expected, self.got, exact, *scaled)
 
     def _sums(self, x: Tensor, w: Tensor, accumulation: Accumulation) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Interval of the float32 sums [n, 16], and which of them are exact. w: [n, 16, K]."""
@@ -276,10 +281,10 @@ def check_fc2(
 ) -> tuple[StageReport, Tensor, Tensor]:
     """y from hq, hs and the route tables; also the exact output and its error bound for `check_rows`.
 
-    Returns (report, exact, bound): float64 [M, H]; exact = sum_k weight[k] * alpha * (exact FC2 sum of slot k), NaN for a
-    token with an invalid id; bound on |float32 sum - exact| before the last rounding, from: the accumulation; one rounding
-    of acc * alpha (u); the rounding of y to bfloat16 (2^-8, and 2^-134 below the normal range); at most 16 rounded FMAs
-    (16u, and 2^-150 each below the normal range). A factor of 1 + 2^-8 covers their products.
+    Returns (report, exact, bound): float64 [M, H]; exact = sum_k weight[k] * alpha * (exact FC2 sum of slot k), NaN for
+    a token with an invalid id; bound on |float32 sum - exact| before the last rounding, from: the accumulation; one
+    rounding of acc * alpha (u); the rounding of y to bfloat16 (2^-8, and 2^-134 below the normal range); at most 16
+    rounded FMAs (16u, and 2^-150 each below the normal range). A factor of 1 + 2^-8 covers their products.
     """
     report = StageReport("fc2")
     exact = torch.zeros(problem.num_tokens, HIDDEN, dtype=torch.float64)

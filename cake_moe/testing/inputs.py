@@ -1,4 +1,4 @@
-"""Seeded operands for tests: prepared random weights that cost memory only where they are touched, inputs of named kinds.
+"""Seeded operands for tests: random prepared weights that cost memory only where touched, inputs of named kinds.
 
 Shapes and meanings are those of `torch.ops.cake.fused_moe`; E = 896, H = 3584, I = 384, M = number of tokens.
 """
@@ -142,11 +142,11 @@ class MoeInputs:
 def make_input(kind: str, num_tokens: int, *, seed: int = 0) -> Tensor:
     """bf16 [num_tokens, 3584].
 
-    kind: `normal` (standard normal, every token with a power of two of its own), `integer` (values that quantise without
-    error at input scale 1: block scale 1 or 2), `wide` (block magnitudes 2^-24..2^8: scales from zero to the largest),
-    `subnormal` (blocks of bf16 subnormals, of zeros of both signs and of values whose block scale is subnormal, between
-    ordinary ones), `inf` (some infinities), `nan_row` (one NaN in the middle token).
-    Raises ValueError for another kind.
+    kind: `normal` (standard normal, every token with a power of two of its own), `integer` (values that quantise
+    without error at input scale 1: block scale 1 or 2), `wide` (block magnitudes 2^-24..2^8: scales from zero to the
+    largest), `subnormal` (blocks of bf16 subnormals, of zeros of both signs and of values whose block scale is
+    subnormal, between ordinary ones), `inf` (some infinities), `nan_row` (one NaN in the middle token). Raises
+    ValueError for another kind.
     """
     if kind not in INPUT_KINDS:
         raise ValueError(f"make_input: kind must be one of {', '.join(INPUT_KINDS)}, got {kind!r}")
@@ -156,12 +156,12 @@ def make_input(kind: str, num_tokens: int, *, seed: int = 0) -> Tensor:
         grid = torch.tensor([0, 1, 2, 3, 4, 6, -1, -2, -3, -4, -6, 0.5, -1.5], dtype=torch.float32)
         x = grid[torch.randint(len(grid), blocks, generator=generator)]
         x[..., 0] = E2M1_MAX
-        x *= torch.randint(1, 3, blocks[:2] + (1,), generator=generator)
+        x *= torch.randint(1, 3, (*blocks[:2], 1), generator=generator)
         return x.view(num_tokens, HIDDEN).bfloat16()
     x = torch.randn(blocks, generator=generator) * 2.0 ** torch.randint(-1, 2, (num_tokens, 1, 1), generator=generator)
-    choice = torch.randint(8, blocks[:2] + (1,), generator=generator)
+    choice = torch.randint(8, (*blocks[:2], 1), generator=generator)
     if kind == "wide":
-        x *= 2.0 ** torch.randint(-24, 9, blocks[:2] + (1,), generator=generator)
+        x *= 2.0 ** torch.randint(-24, 9, (*blocks[:2], 1), generator=generator)
     elif kind == "subnormal":
         x = torch.where(choice == 0, x * 2.0**-130, x)
         x = torch.where(choice == 1, x * 0.0, x)

@@ -16,7 +16,7 @@ POISON = 0xFF  # NaN as bfloat16, as float32 and as e4m3; -1 as int32
 
 @dataclass(frozen=True)
 class Stages:
-    """Views of one workspace after a call with M tokens; R <= 16 M rows are in use (the last entry of expert_offsets)."""
+    """Views of one workspace after a call with M tokens; R <= 16 M rows are in use (R is the last expert offset)."""
 
     beta: Tensor  # float32 [E], default situ_beta
     linear_beta: Tensor  # float32 [E], default situ_linear_beta

@@ -1,13 +1,16 @@
 // CAKE_MOE_VALIDATE=1: rules about values, which need the data on the host.
 #include <torch/csrc/stable/ops.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "bindings/validate.h"
+#include "numerics/nvfp4.h"
 
 namespace cake_moe {
 namespace {
@@ -44,10 +47,13 @@ void require_valid_block_scales(const char* name, const Tensor& tensor) {
   const Tensor host = on_host(tensor);
   const Argument scales = describe(kOp, name, host);
   const int64_t per_expert = scales.numel() / kExperts;
-  for (int64_t i = 0; i < scales.numel(); ++i) {
-    if (scales.data[i] < 0x7F) continue;
+  for (int64_t expert = 0; expert < kExperts; ++expert) {
+    const uint8_t* codes = scales.data + expert * per_expert;
+    uint8_t largest = 0;
+    for (int64_t i = 0; i < per_expert; ++i) largest = std::max(largest, codes[i]);
+    if (largest < kE4m3Nan) continue;
     refuse(kOp, name, "free of NaN and of negative scales",
-           "e4m3 code " + std::to_string(scales.data[i]) + " at expert " + std::to_string(i / per_expert));
+           "e4m3 code " + std::to_string(largest) + " at expert " + std::to_string(expert));
   }
 }
 
@@ -73,13 +79,13 @@ void validate_values(const FusedMoeArguments& arguments) {
   if (!value_checks_enabled()) return;
   require_valid_ids(arguments.token_selected_experts);
   require_finite_positive(kOp, "quant_scales[0]", arguments.quant_scales[0]);
-  require_valid_block_scales("quant_scales[1]", arguments.quant_scales[1]);
   require_finite_positive(kOp, "quant_scales[2]", arguments.quant_scales[2]);
   require_finite_positive(kOp, "quant_scales[3]", arguments.quant_scales[3]);
-  require_valid_block_scales("quant_scales[4]", arguments.quant_scales[4]);
   require_finite_positive(kOp, "quant_scales[5]", arguments.quant_scales[5]);
   if (arguments.situ_beta) require_finite_positive(kOp, "situ_beta", *arguments.situ_beta);
   if (arguments.situ_linear_beta) require_finite_positive(kOp, "situ_linear_beta", *arguments.situ_linear_beta);
+  require_valid_block_scales("quant_scales[1]", arguments.quant_scales[1]);
+  require_valid_block_scales("quant_scales[4]", arguments.quant_scales[4]);
 }
 
 }  // namespace cake_moe

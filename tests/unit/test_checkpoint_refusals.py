@@ -180,6 +180,13 @@ def test_global_scales_across_subnormal_block_scales(expert: Tensors, tmp_path: 
     load(path, tp_rank=1)
 
 
+def test_other_ratios_are_refused_even_where_no_block_scale_needs_rounding(expert: Tensors, tmp_path: Path) -> None:
+    ones = torch.ones_like(expert["w1.weight_scale"].float()).to(torch.float8_e4m3fn)
+    changed = {"w1.weight_scale": ones, "w3.weight_scale_2": expert["w1.weight_scale_2"] / 0.75}
+    with pytest.raises(ValueError, match=r"of expert 0 .* cannot be unified"):
+        load(save(tmp_path, expert | changed | {"w1.weight_scale_2": changed["w3.weight_scale_2"] * 0.75}))
+
+
 def test_nan_global_scale_is_refused_before_unification(expert: Tensors, tmp_path: Path) -> None:
     path = save(tmp_path, expert | {"w3.weight_scale_2": scalar(math.nan)})
     with pytest.raises(ValueError, match=r"w3\.weight_scale_2 must be positive and finite, got nan$"):

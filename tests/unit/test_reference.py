@@ -76,6 +76,14 @@ class TestQuantizeInput:
         codes, scales = quantize(tokens([2 * v for v in block]))
         assert (codes, scales) == ([nearest_e2m1(v) for v in block], [0x40])
 
+    def test_scale_multiplies_in_the_order_of_the_contract(self) -> None:
+        """amax * (qX * (1/6)); (amax * qX) * (1/6) and amax * (qX / 6) both round to 0x2C here."""
+        assert quantize(tokens([1.6796875] + [0.0] * 15), float.fromhex("0x1.653596p+0"))[1] == [0x2D]
+
+    def test_factor_divides_as_the_contract_says(self) -> None:
+        """x * (1 / (s * (1/qX))); x * (qX / s) and x / (s / qX) both reach the next code here."""
+        assert quantize(tokens([2.3125, 1.328125] + [0.0] * 14), float.fromhex("0x1.cfcfdp-1"))[0][1] == 5
+
     def test_no_tokens(self) -> None:
         packed, scales = reference.quantize_input(torch.empty(0, 64, dtype=torch.bfloat16), torch.ones(1))
         assert packed.shape == (0, 32)

@@ -1,4 +1,4 @@
-// AVX2 and FMA: a vector is half a step, 8 half-groups. The halves are summed one after the other, two tokens at a
+// AVX2, FMA and F16C: a vector is half a step, 8 half-groups. The halves are summed one after the other, two tokens at a
 // time, which is what 16 registers hold.
 #include <immintrin.h>
 
@@ -27,17 +27,15 @@ __m256i dot(__m256i a_even, __m256i b_even, __m256i a_odd, __m256i b_odd) {
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
+// Eight scales in kScaleUnit: as a half, e4m3 keeps its bits and has another exponent bias.
+constexpr float kScaleUnit = 256.0f;
 __m256 decode_scales(const uint8_t* codes) {
-  const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
-  const __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7F));
-  const __m256i sign = _mm256_slli_epi32(_mm256_andnot_si256(_mm256_set1_epi32(0x7F), code), 24);
-  const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23));
-  const __m256 subnormal = _mm256_mul_ps(_mm256_cvtepi32_ps(magnitude), _mm256_set1_ps(0.001953125f));
-  const __m256i tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(8), magnitude);
-  const __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7F));
-  __m256i value = _mm256_blendv_epi8(normal, _mm256_castps_si256(subnormal), tiny);
-  value = _mm256_or_si256(value, _mm256_and_si256(nan, _mm256_set1_epi32(0x7FFFFFFF)));
-  return _mm256_castsi256_ps(_mm256_or_si256(value, sign));
+  const __m128i code = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  const __m128i nan = _mm_set1_epi16(0x7F << 7);
+  const __m128i magnitude = _mm_and_si128(_mm_slli_epi16(code, 7), nan);
+  const __m128i sign = _mm_and_si128(_mm_slli_epi16(code, 8), _mm_set1_epi16(INT16_MIN));
+  const __m128i nan_bits = _mm_srli_epi16(_mm_cmpeq_epi16(magnitude, nan), 1);
+  return _mm256_cvtph_ps(_mm_or_si128(_mm_or_si128(sign, magnitude), nan_bits));
 }
 
 // Four of the eight scales, 0..3 or 4..7, each twice: for both half-groups of its group.
@@ -50,7 +48,7 @@ struct Avx2 {
   using Step = BiasedStep;
 
   static void unpack(const uint8_t* packed, const uint8_t* scales, Step& step) {
-    const __m256 groups = decode_scales(scales);
+    const __m256 groups = _mm256_mul_ps(decode_scales(scales), _mm256_set1_ps(kScaleUnit));
     const __m256i bias = _mm256_set1_epi8(kCodeBias);
     for (int half = 0; half < 2; ++half) {
       const __m256i bytes = load(packed + half * kHalfBytes);
@@ -63,67 +61,59 @@ struct Avx2 {
     }
   }
 
-  // Lanes of one half of the steps, for kTokens tokens from the first one of x.
+  // Lanes of one half of the steps, of 2 rows: acc[token][row].
   template <class Shape, int kTokens>
-  static void half_sums(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], int token, int half,
-                        __m256 (&acc)[kTokens][kQuadRows]) {
-    for (int t = 0; t < kTokens; ++t) {
-      for (int q = 0; q < kQuadRows; ++q) acc[t][q] = _mm256_setzero_ps();
-    }
+  static void half_sums(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], int half,
+                        __m256 (&acc)[kTokens][2]) {
+    for (int t = 0; t < kTokens; ++t) acc[t][0] = acc[t][1] = _mm256_setzero_ps();
     for (int s = 0; s < Shape::kSteps; ++s) {
       const uint8_t* chunk = scales + (2 * s + half) * kScaleChunkBytes;  // a half has as many groups as a chunk
       prefetch(chunk + Shape::kScalesAhead);
-      const __m256 rows_01 = decode_scales(chunk), rows_23 = decode_scales(chunk + 2 * kQuadGroups);
-      for (int q = 0; q < kQuadRows; ++q) {
-        const uint8_t* row = rows + q * kQuads * Shape::kRowBytes + s * kStepBytes + half * kHalfBytes;
+      const __m256 both = decode_scales(chunk);
+      __m256i even[2], odd[2];
+      __m256 scale[2];
+      for (int r = 0; r < 2; ++r) {
+        const uint8_t* row = rows + r * kQuads * Shape::kRowBytes + s * kStepBytes + half * kHalfBytes;
         if (half == 0) prefetch(row + Shape::kWeightsAhead);
         const __m256i bytes = load(row);
-        const __m256i even = _mm256_shuffle_epi8(biased_codes(), low_nibbles(bytes));
-        const __m256i odd = _mm256_shuffle_epi8(biased_codes(), high_nibbles(bytes));
-        const __m256 scale = twice(q < 2 ? rows_01 : rows_23, q % 2);
-        for (int t = 0; t < kTokens; ++t) {
-          const Step& step = x[s][token + t];
-          const __m256i sum =
-              _mm256_add_epi32(load(step.start + half * kHalfLanes),
-                               dot(even, load(step.even + half * kHalfBytes), odd, load(step.odd + half * kHalfBytes)));
-          const __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_load_ps(step.scale + half * kHalfLanes));
-          acc[t][q] = _mm256_fmadd_ps(scaled, scale, acc[t][q]);
-        }
+        even[r] = _mm256_shuffle_epi8(biased_codes(), low_nibbles(bytes));
+        odd[r] = _mm256_shuffle_epi8(biased_codes(), high_nibbles(bytes));
+        scale[r] = twice(both, r);
       }
-    }
-  }
-
-  // sums[t][i]: 4 lane sums of row 2i and 4 of row 2i + 1.
-  template <class Shape, int kTokens>
-  static void sum_to_four(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], int token,
-                          __m256 (*sums)[2]) {
-    __m256 low[kTokens][kQuadRows], high[kTokens][kQuadRows];
-    half_sums<Shape, kTokens>(rows, scales, x, token, 0, low);
-    half_sums<Shape, kTokens>(rows, scales, x, token, 1, high);
-    for (int t = 0; t < kTokens; ++t) {
-      for (int i = 0; i < 2; ++i) {
-        const __m256 a = _mm256_add_ps(low[t][2 * i], high[t][2 * i]);
-        const __m256 b = _mm256_add_ps(low[t][2 * i + 1], high[t][2 * i + 1]);
-        sums[t][i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+      for (int t = 0; t < kTokens; ++t) {
+        const Step& step = x[s][t];
+        const __m256i x_even = load(step.even + half * kHalfBytes), x_odd = load(step.odd + half * kHalfBytes);
+        const __m256i start = load(step.start + half * kHalfLanes);
+        const __m256 x_scale = _mm256_load_ps(step.scale + half * kHalfLanes);
+        for (int r = 0; r < 2; ++r) {
+          const __m256i sum = _mm256_add_epi32(start, dot(even[r], x_even, odd[r], x_odd));
+          acc[t][r] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), x_scale), scale[r], acc[t][r]);
+        }
       }
     }
   }
 
   template <class Shape, int kTokens>
   static void quad(const uint8_t* rows, const uint8_t* scales, const Step (*x)[kBlockTokens], float* out) {
-    __m256 sums[kTokens][2];
-    for (int t = 0; t + 1 < kTokens; t += 2) sum_to_four<Shape, 2>(rows, scales, x, t, sums + t);
-    if constexpr (kTokens % 2 == 1) sum_to_four<Shape, 1>(rows, scales, x, kTokens - 1, sums + kTokens - 1);
-    for (int i = 0; i < 2; ++i) {
+    for (int pair = 0; pair < 2; ++pair) {
+      const uint8_t* pair_rows = rows + pair * 2 * kQuads * Shape::kRowBytes;
+      const uint8_t* pair_scales = scales + pair * 2 * kQuadGroups;
+      __m256 low[kTokens][2], high[kTokens][2], four[kBlockTokens];  // four: 4 lane sums of each row
+      half_sums<Shape, kTokens>(pair_rows, pair_scales, x, 0, low);
+      half_sums<Shape, kTokens>(pair_rows, pair_scales, x, 1, high);
+      for (int i = 0; i < kBlockTokens; ++i) {
+        const int t = i < kTokens ? i : kTokens - 1;
+        const __m256 a = _mm256_add_ps(low[t][0], high[t][0]), b = _mm256_add_ps(low[t][1], high[t][1]);
+        four[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+      }
       __m256 two[2];
-      for (int pair = 0; pair < 2; ++pair) {
-        const __m256 a = sums[2 * pair < kTokens ? 2 * pair : kTokens - 1][i];
-        const __m256 b = sums[2 * pair + 1 < kTokens ? 2 * pair + 1 : kTokens - 1][i];
-        two[pair] = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE));
+      for (int i = 0; i < 2; ++i) {
+        const __m256 a = four[2 * i], b = four[2 * i + 1];
+        two[i] = _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xEE));
       }
       const __m256 sum =
           _mm256_add_ps(_mm256_shuffle_ps(two[0], two[1], 0x88), _mm256_shuffle_ps(two[0], two[1], 0xDD));
-      _mm256_store_ps(out + i * 2 * kBlockTokens, _mm256_mul_ps(sum, _mm256_set1_ps(0.25f)));
+      _mm256_store_ps(out + pair * 2 * kBlockTokens, _mm256_mul_ps(sum, _mm256_set1_ps(0.25f * kScaleUnit)));
     }
   }
 };

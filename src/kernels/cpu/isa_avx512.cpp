@@ -18,8 +18,7 @@ __m512i biased_codes() { return _mm512_add_epi8(signed_codes(), _mm512_set1_epi8
 __m512i low_nibbles(__m512i bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
 __m512i high_nibbles(__m512i bytes) { return low_nibbles(_mm512_srli_epi16(bytes, 4)); }
 
-// e4m3 scales (one a 16-bit word) as halves of 2^-8 times the value: the exponent bias differs, the other bits are the
-// same.
+// e4m3 scales, one a 16-bit word, as halves in kScaleUnit: the exponent bias differs, the other bits are the same.
 constexpr float kScaleUnit = 256.0f;
 __m512i to_half(__m512i code) {
   const __m512i nan = _mm512_set1_epi16(0x7F << 7);

@@ -1,0 +1,43 @@
+"""The largest call needs no memory beyond its workspace and 512 MB."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_SCRIPT = """
+import torch
+from cake_moe._native import _C
+from cake_moe.testing.inputs import make_inputs
+from cake_moe.testing.routings import expert_pool
+from cake_moe.testing.stages import call
+
+def peak_and_now():
+    fields = dict(line.split(":") for line in open("/proc/self/status"))
+    return [1024 * int(fields[name].split()[0]) for name in ("VmHWM", "VmRSS")]
+
+tokens = 16384
+problem = make_inputs(tokens, experts=expert_pool(32), seed=1)
+output = torch.zeros_like(problem.input)
+workspace = torch.full((_C.workspace_bytes(tokens),), 0xFF, dtype=torch.uint8)
+torch.ops.cake.prepare_workspace(workspace, tokens)
+call(make_inputs(1, experts=expert_pool(32)), torch.ops.cake.prepare_workspace(workspace, 1) or workspace, output[:1])
+open("/proc/self/clear_refs", "w").write("5")  # resets the peak
+_, before = peak_and_now()
+call(problem, workspace, output)
+peak, _ = peak_and_now()
+assert not output.isnan().any()
+print(peak - before, workspace.numel())
+"""
+
+
+@pytest.mark.full
+def test_peak_memory_of_the_largest_call() -> None:
+    """Peak resident memory during the call, workspace, operands and output being resident before."""
+    result = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=1800)
+    assert result.returncode == 0, result.stderr
+    extra, workspace = map(int, result.stdout.split())
+    print(f"M=16384: {extra / 1e6:.1f} MB beyond the operands, the output and a workspace of {workspace / 1e9:.3f} GB")
+    assert extra <= 512e6

@@ -1,0 +1,112 @@
+"""Each stage of the CPU backend at its seam: bit for bit, from its own dumped input."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cake_moe import reference
+from cake_moe.layout import dequantize_nvfp4
+from cake_moe.testing.accumulate import CPU, StepSum
+from cake_moe.testing.compare import check_routes, compare
+from cake_moe.testing.inputs import INPUT_KINDS, MoeInputs, make_inputs
+from cake_moe.testing.routings import ROUTING_NAMES, expert_pool
+from cake_moe.testing.stages import Stages, run
+
+POOL = expert_pool(32)
+
+
+@pytest.mark.parametrize("kind", INPUT_KINDS)
+def test_every_bit_of_every_stage(kind: str) -> None:
+    """The documented order of additions, emulated, leaves nothing to a bound."""
+    problem = make_inputs(9, kind=kind, experts=POOL, seed=11)
+    output, stages = run(problem)
+    report = compare(problem, output, stages, bitwise=True)
+    assert all(stage.differing == 0 for stage in report.stages.values())
+
+
+@pytest.mark.parametrize("num_tokens", [1, 7, 64, 200])
+def test_every_bit_for_one_group(num_tokens: int) -> None:
+    """Up to 200 rows an expert: full and ragged token tiles."""
+    problem = make_inputs(num_tokens, routing="one_group", kind="wide", experts=POOL, seed=12)
+    output, stages = run(problem)
+    compare(problem, output, stages, bitwise=True)
+
+
+@pytest.mark.parametrize("routing", ROUTING_NAMES)
+@pytest.mark.parametrize("num_tokens", [1, 5, 100])
+def test_route_tables(routing: str, num_tokens: int) -> None:
+    """Besides being a valid set, the CPU's rows ascend by route inside an expert: they equal the reference's."""
+    problem = make_inputs(num_tokens, routing=routing, experts=POOL, seed=13)
+    _, stages = run(problem)
+    check_routes(problem, stages)
+    expected = reference.route(problem.token_selected_experts)
+    assert torch.equal(stages.row_route[: len(expected.row_route)], expected.row_route)
+    assert torch.equal(stages.route_row, expected.route_row)
+    assert torch.equal(stages.expert_offsets, expected.expert_offsets)
+
+
+def test_default_betas_are_written_by_prepare() -> None:
+    problem = make_inputs(4, experts=POOL, seed=14, random_betas=False)
+    output, stages = run(problem)
+    assert (stages.beta == 4).all()
+    assert (stages.linear_beta == 25).all()
+    beta, linear_beta = problem.betas
+    explicit = MoeInputs(**{**vars(problem), "situ_beta": beta, "situ_linear_beta": linear_beta})
+    assert torch.equal(run(explicit)[0], output)
+
+
+def test_what_the_inputs_reach() -> None:
+    """The random problems are no easy ones: zero, subnormal and largest scales, every code, zeros of both signs."""
+    seen_xs, seen_hs, seen_codes = set(), set(), set()
+    for kind in ("wide", "subnormal", "normal", "inf"):
+        _, stages = run(make_inputs(9, kind=kind, experts=POOL, seed=15))
+        rows = int(stages.expert_offsets[-1])
+        seen_xs |= set(stages.xs.unique().tolist())
+        seen_hs |= set(stages.hs[:rows].unique().tolist())
+        seen_codes |= set((stages.hq[:rows] & 15).unique().tolist())
+    assert {0, 1, 7, 8, 0x7E} <= seen_xs
+    assert {0, 0x7E} <= seen_hs
+    assert len(seen_hs) > 60
+    assert seen_codes == set(range(16))
+
+
+def test_gate_is_seen_from_shallow_to_saturated() -> None:
+    """a*g spans the linear part of tanh, its bend and its cap, on both sides of zero."""
+    problem = make_inputs(9, experts=POOL, seed=16)
+    _, stages = run(problem)
+    routes = reference.route(problem.token_selected_experts)
+    gate, _ = reference.fc1(
+        stages.xq, stages.xs, problem.fc1_expert_weights, problem.quant_scales[1], routes, dtype=torch.float64
+    )
+    gate = gate * problem.quant_scales[2].double()[routes.row_expert, None]
+    for sign in (1, -1):
+        assert ((sign * gate > 0) & (gate.abs() < 0.1)).float().mean() > 0.01
+        assert ((sign * gate > 1) & (gate.abs() < 3)).float().mean() > 0.05
+        assert (sign * gate > 4).float().mean() > 1e-3
+
+
+def _sums(problem: MoeInputs, stages: Stages, expert: int) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = slice(int(stages.expert_offsets[expert]), int(stages.expert_offsets[expert + 1]))
+    tokens = stages.row_route[rows].long() // 16
+    x = dequantize_nvfp4(stages.xq[tokens], stages.xs[tokens])
+    w = reference.fc1_expert(problem.fc1_expert_weights, problem.quant_scales[1], expert, "prepared", torch.float32)
+    return x, w
+
+
+@pytest.mark.parametrize("kind", ["wide", "normal"])
+def test_bounds_hold_and_are_sharp(kind: str) -> None:
+    """|emulated sum - exact sum| stays below the sharp bound, that below the coarse one; both for real operands."""
+    problem = make_inputs(6, routing="one_group", kind=kind, experts=POOL, seed=17)
+    _, stages = run(problem)
+    x, w = _sums(problem, stages, problem.active_experts[3])
+    terms = (x.double()[:, None] * w.double()).flatten(0, 1)
+    error = (CPU.emulate(x, w).double().flatten() - terms.sum(dim=1)).abs()
+    sharp, coarse = CPU.sharp(terms), CPU.coarse(terms.abs().sum(dim=1), terms.shape[1])
+    assert (error <= sharp).all()
+    assert (sharp <= coarse).all()
+    if kind == "wide":
+        assert error.max() > 0
+        assert (error / sharp).max() > 0.02  # within two decimal orders of the worst case
+    for mma in (StepSum(step=64, group=16), StepSum(step=16, group=1)):
+        assert (mma.sharp(terms) <= mma.coarse(terms.abs().sum(dim=1), terms.shape[1])).all()
