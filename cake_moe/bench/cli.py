@@ -107,6 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(result_table(session.cases))
         else:
             session = measure_session(options, console)
+        console.print()
         for name, value in session.facts.items():
             console.print(f"{name}: {value}", style="dim", markup=False, soft_wrap=True)
         if options.json is not None:

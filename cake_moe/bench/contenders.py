@@ -70,10 +70,11 @@ class StreamingRead:
 class MatmulLoop:
     """torch.mm over the touched experts, whose weights are dequantised to float32 beforehand.
 
-    Gather, [up; gate] product, SiTU, product, weighted scatter; the routes are grouped by expert beforehand. Memory
-    does not hold hundreds of experts in float32 (16.5 MB each), so a pool of them is used in turn: the same work and
-    traffic, since the pool is far larger than any cache. Where the pool holds all touched experts the result is that of
-    the layer without quantised activations.
+    Gather, [up; gate] product, SiTU, product, weighted scatter; the routes are grouped by expert beforehand, and the
+    weights are stored in the orientation in which torch.mm is fastest for few rows. Memory does not hold hundreds of
+    experts in float32 (16.5 MB each), so a pool of them is used in turn: the same work and traffic, since the pool is
+    far larger than any cache. Where the pool holds all touched experts the result is that of the layer without
+    quantised activations.
     """
 
     name = "torch.mm loop"
@@ -101,11 +102,10 @@ class MatmulLoop:
         output = torch.zeros_like(x)
         for expert, tokens, route_weights in self._groups[index]:
             w13, w2 = self._pool[self._slot[index][expert]]
-            up, gate = torch.mm(x[tokens], w13.T).chunk(2, dim=1)
-            hidden = reference.situ(
-                gate, up, torch.ones(1), beta[expert : expert + 1], linear_beta[expert : expert + 1]
-            )
-            output.index_add_(0, tokens, torch.mm(hidden, w2.T).mul_(route_weights))
+            up, gate = torch.mm(w13, x[tokens].T).chunk(2)
+            only = slice(expert, expert + 1)
+            hidden = reference.situ(gate, up, torch.ones(1), beta[only], linear_beta[only])
+            output.index_add_(0, tokens, torch.mm(hidden.T, w2).mul_(route_weights))
         return output
 
 
@@ -118,8 +118,8 @@ def _group_by_expert(variant: MoeInputs) -> list[tuple[int, Tensor, Tensor]]:
 
 
 def _dequantised(variant: MoeInputs, expert: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Weights [2I, H] and [H, I] of an expert, with their global scales."""
+    """Weights of an expert with their global scales: FC1 [2I, H], FC2 transposed [I, H]."""
     encode, fc1_scales, fc1_alpha, hidden_encode, fc2_scales, fc2_alpha = variant.quant_scales
     w13 = reference.fc1_expert(variant.fc1_expert_weights, fc1_scales, expert, "prepared", dtype)
     w2 = reference.fc2_expert(variant.fc2_expert_weights, fc2_scales, expert, "prepared", dtype)
-    return w13.mul_(encode * fc1_alpha[expert]), w2.mul_(hidden_encode[expert] * fc2_alpha[expert])
+    return w13.mul_(encode * fc1_alpha[expert]), w2.mul_(hidden_encode[expert] * fc2_alpha[expert]).T.contiguous()

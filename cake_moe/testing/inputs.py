@@ -201,7 +201,8 @@ def make_inputs(
 
     routing, experts: see `make_routing`. kind: see `make_input`; `integer` takes weights with unit block scales, `wide`
     with all of e4m3, unless `weights` is given. Global scales differ from expert to expert and are no powers of two,
-    sized so that the gate argument a*g has a standard deviation of about 0.7 to 2.8 and the hidden values fill e4m3.
+    sized so that the gate argument a*g has a standard deviation of about 0.7 to 2.8 and the hidden values fill e4m3 (for
+    `subnormal`, half of the experts get an encode scale that makes hidden block scales subnormal or zero).
     random_betas: situ_beta in 1..8 and situ_linear_beta in 5..50 by expert; otherwise None, the operator's default.
     """
     scales = {"integer": "unit", "wide": "wide"}.get(kind, "ordinary")
@@ -216,6 +217,9 @@ def make_inputs(
     encode = 1.0 if kind == "integer" else E2M1_MAX * E4M3_MAX / float(finite.abs().max())
     quantised_rms = encode * float(finite.double().square().mean().sqrt())
     gate = HIDDEN**0.5 * quantised_rms * _E2M1_MEAN_SQUARE**0.5 * weights.scale_rms
+    hidden_encode = E2M1_MAX * E4M3_MAX / spread(4, 40)
+    if kind == "subnormal":
+        hidden_encode *= torch.tensor([1, 2.0**-12, 2.0**-16, 1]).repeat(EXPERTS // 4)
     problem = MoeInputs(
         input=x,
         token_selected_experts=make_routing(routing, num_tokens, seed=seed, experts=experts),
@@ -226,7 +230,7 @@ def make_inputs(
             torch.tensor([encode]),
             weights.fc1_scales,
             spread(0.7, 2.8) / gate,
-            E2M1_MAX * E4M3_MAX / spread(4, 40),
+            hidden_encode,
             weights.fc2_scales,
             spread(0.5, 2) * 2.0**-10,
         ],

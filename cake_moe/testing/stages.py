@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cake_moe._native import _C
 from cake_moe.layout import EXPERTS, FC1_GROUPS, FC1_ROW_BYTES, FC2_GROUPS, FC2_ROW_BYTES, HIDDEN, TOP_K
+from cake_moe.ops import prepare_workspace
 from cake_moe.testing.inputs import MoeInputs
 
 POISON = 0xFF  # NaN as bfloat16, as float32 and as e4m3; -1 as int32
@@ -66,7 +67,7 @@ def run(problem: MoeInputs, workspace: Tensor | None = None) -> tuple[Tensor, St
     if workspace is None:
         workspace = torch.empty(_C.workspace_bytes(tokens), dtype=torch.uint8, device=problem.input.device)
     workspace.fill_(POISON)
-    torch.ops.cake.prepare_workspace(workspace, tokens)
+    prepare_workspace(workspace, tokens)
     output = torch.empty_like(problem.input)
     output.view(torch.uint8).fill_(POISON)
     call(problem, workspace, output)

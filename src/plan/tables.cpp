@@ -5,7 +5,7 @@ namespace {
 
 constexpr PathRow kCpuRows[] = {
     {kMaxTokens, "staged", Shape::kStaged, 128, 32, 0, Pool::kStatic,
-     "128 stored rows share the cache lines of their interleaved scales; 32 unpacked rows of K=3584 fit the L2"},
+     "128 stored rows share the cache lines of their interleaved scales; they stay in the L2 while 32 rows pass"},
 };
 
 // An expert sees M * 16 / 896 rows on average; a token tile is the smallest that usually holds them.

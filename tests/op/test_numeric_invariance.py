@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import cake_moe
 from cake_moe._native import _C
 from cake_moe.layout import TOP_K
 from cake_moe.testing.compare import compare
@@ -126,7 +127,7 @@ def test_old_memory(fill: int) -> None:
         want = digest(expected, stages)
         tokens = problem.num_tokens
         workspace = torch.full((_C.workspace_bytes(tokens),), fill, dtype=torch.uint8)
-        torch.ops.cake.prepare_workspace(workspace, tokens)
+        cake_moe.prepare_workspace(workspace, tokens)
         views = stage_views(workspace, tokens)
         for repeat in range(2):
             output = torch.empty_like(problem.input)
@@ -144,7 +145,7 @@ def test_rows_beyond_the_used_ones_and_neighbours_are_left_alone() -> None:
     tokens = problem.num_tokens
     plan = _C.make_plan(tokens, "cpu", 0)
     workspace = torch.full((_C.workspace_bytes(tokens) + 4096,), 0xAB, dtype=torch.uint8)
-    torch.ops.cake.prepare_workspace(workspace, tokens)
+    cake_moe.prepare_workspace(workspace, tokens)
     output = torch.empty(tokens + 2, problem.input.shape[1], dtype=torch.bfloat16)
     output.view(torch.uint8).fill_(0xAB)
     call(problem, workspace, output[1:-1])
@@ -164,7 +165,7 @@ def test_one_workspace_for_many_counts() -> None:
     expected = [run(problem)[0] for problem in several]
     workspace = torch.full((_C.workspace_bytes(20),), 0xFF, dtype=torch.uint8)
     for problem in several:
-        torch.ops.cake.prepare_workspace(workspace, problem.num_tokens)
+        cake_moe.prepare_workspace(workspace, problem.num_tokens)
     for _ in range(2):
         for problem, want in zip(several, expected, strict=True):
             output = torch.empty_like(problem.input)

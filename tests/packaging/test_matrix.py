@@ -106,6 +106,22 @@ def test_wheel_names(name: str, accepted: bool) -> None:
     assert (check_file_name(name) == []) is accepted
 
 
+@pytest.mark.parametrize(
+    ("symbols", "libraries", "complaint"),
+    [
+        ("manylinux_2_34_x86_64", ["libtorch_cpu.so"], None),
+        ("manylinux_2_39_x86_64", ["libtorch_cpu.so"], "auditwheel finds manylinux_2_39_x86_64"),
+        ("manylinux_2_34_x86_64", ["libtorch_cpu.so", "libgomp.so.1"], "other libraries"),
+    ],
+)
+def test_platform_tag_is_the_true_one(symbols: str, libraries: list[str], complaint: str | None) -> None:
+    from wheel_checks import check_platform_tag
+
+    report = {"sym_tag": symbols, "external_libs": dict.fromkeys(libraries)}
+    problems = check_platform_tag(report, "cake_moe-0.1.0-cp311-cp311-manylinux_2_34_x86_64.whl")
+    assert problems == [] if complaint is None else complaint in problems[0]
+
+
 def wheel_contents(**replaced: str | None) -> list[str]:
     info = "cake_moe-0.1.0.dist-info"
     names = {

@@ -25,9 +25,9 @@ def test_every_bit_of_every_stage(kind: str) -> None:
     assert all(stage.differing == 0 for stage in report.stages.values())
 
 
-@pytest.mark.parametrize("num_tokens", [1, 7, 64, 200])
+@pytest.mark.parametrize("num_tokens", [1, 7, 70])
 def test_every_bit_for_one_group(num_tokens: int) -> None:
-    """Up to 200 rows an expert: full and ragged token tiles."""
+    """Up to 70 rows an expert: full and ragged token tiles."""
     problem = make_inputs(num_tokens, routing="one_group", kind="wide", experts=POOL, seed=12)
     output, stages = run(problem)
     compare(problem, output, stages, bitwise=True)
@@ -66,7 +66,7 @@ def test_what_the_inputs_reach() -> None:
         seen_hs |= set(stages.hs[:rows].unique().tolist())
         seen_codes |= set((stages.hq[:rows] & 15).unique().tolist())
     assert {0, 1, 7, 8, 0x7E} <= seen_xs
-    assert {0, 0x7E} <= seen_hs
+    assert {0, 1, 7, 8, 0x7E} <= seen_hs
     assert len(seen_hs) > 60
     assert seen_codes == set(range(16))
 
@@ -86,7 +86,7 @@ def test_gate_is_seen_from_shallow_to_saturated() -> None:
         assert (sign * gate > 4).float().mean() > 1e-3
 
 
-def _sums(problem: MoeInputs, stages: Stages, expert: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _operands(problem: MoeInputs, stages: Stages, expert: int) -> tuple[torch.Tensor, torch.Tensor]:
     rows = slice(int(stages.expert_offsets[expert]), int(stages.expert_offsets[expert + 1]))
     tokens = stages.row_route[rows].long() // 16
     x = dequantize_nvfp4(stages.xq[tokens], stages.xs[tokens])
@@ -99,7 +99,8 @@ def test_bounds_hold_and_are_sharp(kind: str) -> None:
     """|emulated sum - exact sum| stays below the sharp bound, that below the coarse one; both for real operands."""
     problem = make_inputs(6, routing="one_group", kind=kind, experts=POOL, seed=17)
     _, stages = run(problem)
-    x, w = _sums(problem, stages, problem.active_experts[3])
+    x, w = _operands(problem, stages, problem.active_experts[3])
+    w = w[::3]
     terms = (x.double()[:, None] * w.double()).flatten(0, 1)
     error = (CPU.emulate(x, w).double().flatten() - terms.sum(dim=1)).abs()
     sharp, coarse = CPU.sharp(terms), CPU.coarse(terms.abs().sum(dim=1), terms.shape[1])

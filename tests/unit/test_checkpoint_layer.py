@@ -300,11 +300,14 @@ def test_eight_ranks_of_the_operator_sum_to_the_unsharded_layer(
     assert expected.abs().mean() > 20 * bound.mean()
 
 
+# The high-water mark starts again from the present size when 5 is written to clear_refs.
 MEASURE = """
-import resource, sys
+import re, sys
+from pathlib import Path
 from cake_moe.checkpoint import load_checkpoint_layer
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 load_checkpoint_layer(sys.argv[1], {layer}, tp_rank=1, experts=[0])
+Path("/proc/self/clear_refs").write_text("5")
+peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 before = peak()
 result = load_checkpoint_layer(sys.argv[1], {layer}, tp_rank={rank}, experts=range({experts}), layout={layout!r})
 output = sum(t.numel() * t.element_size() for t in result.weights.tensors())
@@ -322,4 +325,4 @@ def test_peak_memory(checkpoint: Path, rank: int | None, order: str) -> None:
     before, peak, output = map(int, done.stdout.split())
     width = FULL_INTERMEDIATE if rank is None else layout.INTERMEDIATE
     assert output == pytest.approx(EXPERTS * 3 * layout.HIDDEN * width * 9 / 16, rel=1e-4)
-    assert peak - before - output <= 64e6
+    assert output * 0.9 < peak - before <= output + 64e6

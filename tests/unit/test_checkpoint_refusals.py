@@ -181,10 +181,11 @@ def test_global_scales_across_subnormal_block_scales(expert: Tensors, tmp_path: 
 
 
 def test_other_ratios_are_refused_even_where_no_block_scale_needs_rounding(expert: Tensors, tmp_path: Path) -> None:
+    """0.75 of a block scale 1 is a block scale too, but only powers of two are taken as exact."""
     ones = torch.ones_like(expert["w1.weight_scale"].float()).to(torch.float8_e4m3fn)
-    changed = {"w1.weight_scale": ones, "w3.weight_scale_2": expert["w1.weight_scale_2"] / 0.75}
+    changed = {"w1.weight_scale": ones, "w1.weight_scale_2": scalar(0.75 * 2**-13), "w3.weight_scale_2": scalar(2**-13)}
     with pytest.raises(ValueError, match=r"of expert 0 .* cannot be unified"):
-        load(save(tmp_path, expert | changed | {"w1.weight_scale_2": changed["w3.weight_scale_2"] * 0.75}))
+        load(save(tmp_path, expert | changed))
 
 
 def test_nan_global_scale_is_refused_before_unification(expert: Tensors, tmp_path: Path) -> None:

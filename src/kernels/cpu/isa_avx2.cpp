@@ -1,5 +1,5 @@
-// AVX2, FMA and F16C: a vector is half a step, 8 half-groups. The halves are summed one after the other, two tokens at a
-// time, which is what 16 registers hold.
+// AVX2, FMA and F16C: a vector is half a step, 8 half-groups. The halves are summed one after the other, 2 of the 4
+// rows at a time, which is what 16 registers hold.
 #include <immintrin.h>
 
 #include "kernels/cpu/biased_step.h"
