@@ -75,12 +75,14 @@ def _load_module(folder: Path) -> ModuleType:
     package = sys.modules[__package__]
     if str(folder) not in package.__path__:
         package.__path__.append(str(folder))
+    found = ", ".join(sorted(path.name for path in folder.glob("_C*.so"))) or "none"
+    missing = f"cake_moe {__version__}: no _C for {sys.implementation.cache_tag} in {folder} (found: {found})"
     try:
         module = importlib.import_module(f"{__package__}._C")
     except ImportError as error:
-        tag = f"{sys.implementation.cache_tag}"
-        found = ", ".join(sorted(path.name for path in folder.glob("_C*.so"))) or "none"
-        raise ImportError(f"cake_moe {__version__}: no _C for {tag} in {folder} (found: {found}): {error}") from error
+        raise ImportError(f"{missing}: {error}") from error
+    if Path(str(module.__file__)).resolve().parent != folder:  # an import hook, an editable install's for one
+        raise ImportError(f"{missing}: {module.__file__} belongs to another installation")
     _check_version(str(module.__file__), module.__version__)
     return module
 

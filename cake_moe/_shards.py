@@ -129,11 +129,12 @@ def _tensor_names(path: Path) -> Iterator[tuple[Path, str]]:
         files = [path]
     if path.suffix == ".json":
         weight_map: Mapping[str, str] = json.loads(path.read_text())["weight_map"]
-        for file_name in sorted(set(weight_map.values())):
-            if not (path.parent / file_name).is_file():
+        paths = {file_name: path.parent / file_name for file_name in set(weight_map.values())}
+        for file_name, file in sorted(paths.items()):
+            if not file.is_file():
                 raise FileNotFoundError(f"load_checkpoint_layer: {path} names {file_name}, which is missing")
         for name, file_name in weight_map.items():
-            yield path.parent / file_name, name
+            yield paths[file_name], name
         return
     for file in files:
         if not file.is_file():

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from . import layout
-from ._progress import track
+from ._progress import for_each, track
 from .ops import quantize_nvfp4
 
 LARGEST_BLOCK_SCALE = 0x7E  # above lie the NaN and every negative code
@@ -191,7 +191,7 @@ def prepare_weights(
 ) -> PreparedWeights:
     """Quantise BF16 weights to NVFP4 and bring them into the order of the operator.
 
-    Works expert by expert on torch's threads; needs the outputs and about 20 MB.
+    Works expert by expert, on the CPU on as many threads as torch uses; needs the outputs and about 10 MB a thread.
 
     Args:
         w13: bfloat16 ``[E, 768, 3584]``, rows ``[up; gate]`` (a ``[gate; up]`` tensor must be swapped by the caller).
@@ -216,10 +216,17 @@ def prepare_weights(
     given = (None, None) if global_scales is None else global_scales
     _set_global_scale(out.fc1_global, given[0], "global_scales dW13")
     _set_global_scale(out.fc2_global, given[1], "global_scales dW2")
-    for expert in track(range(experts), name, enabled=progress):
+
+    def prepare_expert(expert: int) -> None:
         fc1 = _quantize_matrix(w13[expert], out.fc1_global, expert, given[0] is None, "w13")
         fc2 = _quantize_matrix(w2[expert], out.fc2_global, expert, given[1] is None, "w2")
         out.set_expert(expert, *fc1, *fc2)
+
+    if w13.is_cpu:
+        for_each(prepare_expert, range(experts), name, enabled=progress)
+    else:
+        for expert in track(range(experts), name, enabled=progress):
+            prepare_expert(expert)
     return out
 
 

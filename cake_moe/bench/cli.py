@@ -107,13 +107,13 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(result_table(session.cases))
         else:
             session = measure_session(options, console)
-        console.print()
-        for name, value in session.facts.items():
-            console.print(f"{name}: {value}", style="dim", markup=False, soft_wrap=True)
         if options.json is not None:
             session.save(options.json)
         if options.plot is not None:
             plot.plot(session, options.plot)
+        console.print()
+        for name, value in session.facts.items():
+            console.print(f"{name}: {value}", style="dim", markup=False, soft_wrap=True)
     except (Mismatch, TooManyDiffer) as error:
         errors.print(f"not timed, the operator is wrong: {error}")
         return 1

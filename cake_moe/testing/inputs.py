@@ -201,8 +201,8 @@ def make_inputs(
 
     routing, experts: see `make_routing`. kind: see `make_input`; `integer` takes weights with unit block scales, `wide`
     with all of e4m3, unless `weights` is given. Global scales differ from expert to expert and are no powers of two,
-    sized so that the gate argument a*g has a standard deviation of about 0.7 to 2.8 and the hidden values fill e4m3 (for
-    `subnormal`, half of the experts get an encode scale that makes hidden block scales subnormal or zero).
+    sized so that the gate argument a*g has a standard deviation of about 0.7 to 2.8 and the hidden values fill e4m3;
+    for `subnormal`, the encode scales of half of the experts make hidden block scales subnormal or zero.
     random_betas: situ_beta in 1..8 and situ_linear_beta in 5..50 by expert; otherwise None, the operator's default.
     """
     scales = {"integer": "unit", "wide": "wide"}.get(kind, "ordinary")

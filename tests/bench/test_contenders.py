@@ -10,6 +10,7 @@ from cake_moe.testing import stages
 from cake_moe.testing.inputs import MoeInputs, PreparedWeights, make_inputs
 from cake_moe.testing.routings import expert_pool
 
+LARGEST = 2**63 - 1
 UNIT = 2 * 2.0**-53  # of both evaluations together
 
 
@@ -30,23 +31,31 @@ def test_operator_gives_the_output(problem: MoeInputs) -> None:
     assert torch.equal(operator.call(0).view(torch.int16), expected.view(torch.int16))
 
 
-def test_streaming_read_sums_the_announced_bytes_and_moves_on(weights: PreparedWeights, problem: MoeInputs) -> None:
-    weights.touch(range(40))
-    tensors = (weights.fc1, weights.fc1_scales, weights.fc2, weights.fc2_scales)
-    ids = problem.token_selected_experts
-    count = len(ids.unique())
-    read = StreamingRead(weights, [problem])
+def test_streaming_read_covers_the_announced_experts_and_moves_on(weights: PreparedWeights, problem: MoeInputs) -> None:
+    count = len(problem.token_selected_experts.unique())
+    weights.touch(range(2 * count))
+    tensors = [
+        part.view(EXPERTS, -1).view(torch.int64)
+        for part in (weights.fc1, weights.fc1_scales, weights.fc2, weights.fc2_scales)
+    ]
     for first in (0, count):
-        wanted = sum(tensor[first : first + count].view(torch.int64).sum() for tensor in tensors)
-        assert read.call(0) == wanted
-        assert wanted != 0
+        for expert, word in ((first, 0), (first + count - 1, -1)):  # both ends of the range
+            kept = [int(words[expert, word]) for words in tensors]
+            read = StreamingRead(weights, [problem])
+            for _ in range(0, first, count):
+                read.call(0)
+            for number, words in enumerate(tensors):
+                words[expert, word] = LARGEST - number
+            assert read.call(0).tolist() == [LARGEST - number for number in range(4)]
+            for words, value in zip(tensors, kept, strict=True):
+                words[expert, word] = value
 
 
 def test_streaming_read_starts_again_at_the_end(weights: PreparedWeights, problem: MoeInputs) -> None:
     read = StreamingRead(weights, [problem])
     first = read.call(0)
     read._next = EXPERTS - 1
-    assert read.call(0) == first
+    assert torch.equal(read.call(0), first)
 
 
 def _layer_without_quantised_activations(problem: MoeInputs) -> tuple[torch.Tensor, torch.Tensor]:

@@ -30,8 +30,8 @@ CASES: dict[str, dict[str, Any]] = {
     "duplicates": {"routing": "duplicates"},
     "no_route": {"routing": "no_route"},
     "out_of_range": {"routing": "out_of_range", "route_weight_dtype": torch.float32},
-    "zero_weights": {"routing": "uniform", "zero_weights": True},
-    "nan_row": {"routing": "uniform", "kind": "nan_row"},
+    "zero_weights": {"routing": "skew", "zero_weights": True},
+    "nan_row": {"routing": "skew", "kind": "nan_row"},
 }
 KINDS = ("integer", "wide", "subnormal", "inf")
 
@@ -40,7 +40,8 @@ def check(num_tokens: int, seed: int, **options: Any) -> Report:
     problem = make_inputs(num_tokens, seed=seed, **options)
     output, stages = run(problem)
     report = compare(problem, output, stages)
-    print(f"M={num_tokens} {options}: {report}")
+    given = {name: value for name, value in options.items() if name != "experts"}
+    print(f"M={num_tokens} in {len(problem.active_experts)} experts, {given}: {report}")
     return report
 
 
