@@ -84,13 +84,20 @@ class Builder {
 
 const char* stage_name(Stage stage) {
   switch (stage) {
-    case Stage::kQuantize: return "quantize";
-    case Stage::kRoute: return "route";
-    case Stage::kPrologue: return "prologue";
-    case Stage::kFc1: return "fc1";
-    case Stage::kFc2: return "fc2";
-    case Stage::kExperts: return "experts";
-    case Stage::kFinalize: return "finalize";
+    case Stage::kQuantize:
+      return "quantize";
+    case Stage::kRoute:
+      return "route";
+    case Stage::kPrologue:
+      return "prologue";
+    case Stage::kFc1:
+      return "fc1";
+    case Stage::kFc2:
+      return "fc2";
+    case Stage::kExperts:
+      return "experts";
+    case Stage::kFinalize:
+      return "finalize";
   }
   return "?";
 }

@@ -36,10 +36,13 @@ constexpr PathRow kSm100Rows[] = {
 
 std::span<const PathRow> path_table(Arch arch) {
   switch (arch) {
-    case Arch::kCpu: return kCpuRows;
-    case Arch::kSm90a: return kSm90Rows;
+    case Arch::kCpu:
+      return kCpuRows;
+    case Arch::kSm90a:
+      return kSm90Rows;
     case Arch::kSm100a:
-    case Arch::kSm103a: return kSm100Rows;
+    case Arch::kSm103a:
+      return kSm100Rows;
   }
   return {};
 }

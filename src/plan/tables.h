@@ -22,7 +22,7 @@ enum class Pool : uint8_t {
 };
 
 struct PathRow {
-  int max_tokens;   // serves counts from the row above it, exclusive, to this one, inclusive
+  int max_tokens;  // serves counts from the row above it, exclusive, to this one, inclusive
   const char* path;
   Shape shape;
   int tile_rows;    // weight rows a tile covers

@@ -9,17 +9,27 @@ int64_t section_bytes(Section section, int64_t tokens) {
   const int64_t rows = tokens * kTopK;
   switch (section) {
     case Section::kBeta:
-    case Section::kLinearBeta: return kExperts * sizeof(float);
-    case Section::kExpertOffsets: return (kExperts + 1) * sizeof(int32_t);
+    case Section::kLinearBeta:
+      return kExperts * sizeof(float);
+    case Section::kExpertOffsets:
+      return (kExperts + 1) * sizeof(int32_t);
     case Section::kRowRoute:
-    case Section::kRouteRow: return rows * sizeof(int32_t);
-    case Section::kXq: return tokens * kFc1RowBytes;
-    case Section::kXs: return tokens * kFc1Groups;
-    case Section::kHq: return rows * kFc2RowBytes;
-    case Section::kHs: return rows * kFc2Groups;
-    case Section::kY: return rows * kHidden * sizeof(uint16_t);
-    case Section::kWorkCounter: return sizeof(uint32_t);
-    case Section::kCount: break;
+    case Section::kRouteRow:
+      return rows * sizeof(int32_t);
+    case Section::kXq:
+      return tokens * kFc1RowBytes;
+    case Section::kXs:
+      return tokens * kFc1Groups;
+    case Section::kHq:
+      return rows * kFc2RowBytes;
+    case Section::kHs:
+      return rows * kFc2Groups;
+    case Section::kY:
+      return rows * kHidden * sizeof(uint16_t);
+    case Section::kWorkCounter:
+      return sizeof(uint32_t);
+    case Section::kCount:
+      break;
   }
   return 0;
 }
@@ -35,18 +45,30 @@ static_assert(kWorkspaceFixedBytes >=
 
 const char* section_name(Section section) {
   switch (section) {
-    case Section::kBeta: return "beta";
-    case Section::kLinearBeta: return "linear_beta";
-    case Section::kExpertOffsets: return "expert_offsets";
-    case Section::kRowRoute: return "row_route";
-    case Section::kRouteRow: return "route_row";
-    case Section::kXq: return "xq";
-    case Section::kXs: return "xs";
-    case Section::kHq: return "hq";
-    case Section::kHs: return "hs";
-    case Section::kY: return "y";
-    case Section::kWorkCounter: return "work_counter";
-    case Section::kCount: break;
+    case Section::kBeta:
+      return "beta";
+    case Section::kLinearBeta:
+      return "linear_beta";
+    case Section::kExpertOffsets:
+      return "expert_offsets";
+    case Section::kRowRoute:
+      return "row_route";
+    case Section::kRouteRow:
+      return "route_row";
+    case Section::kXq:
+      return "xq";
+    case Section::kXs:
+      return "xs";
+    case Section::kHq:
+      return "hq";
+    case Section::kHs:
+      return "hs";
+    case Section::kY:
+      return "y";
+    case Section::kWorkCounter:
+      return "work_counter";
+    case Section::kCount:
+      break;
   }
   return "?";
 }
