@@ -109,8 +109,8 @@ def fused_moe(
         IndexError: with CAKE_MOE_VALIDATE=1, an id that is neither -1 nor in 0..895. (Then scales and betas that are
             not finite and positive are a ValueError. This mode synchronises.)
 
-    ``torch.ops.cake.fused_moe`` is the operator itself, for TorchScript and C++. A list that TorchScript owns serves one
-    call: torch's stable ABI takes its tensors out.
+    ``torch.ops.cake.fused_moe`` is the operator itself, for TorchScript and C++. A list that TorchScript owns serves
+    one call: torch's stable ABI takes its tensors out.
 
     Source: the Cake SiTU backend of FlashInfer's ``cutlass_fused_moe``, whose argument names these are.
     """

@@ -123,7 +123,3 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         torch.set_num_threads(threads)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,5 @@
-// cake_moe._C: the plan, the workspace layout, build facts and the scalar formulas, for Python code and tests. No torch.
+// cake_moe._C: the plan, the workspace layout, build facts and the scalar formulas, for Python code and tests. No
+// torch.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 

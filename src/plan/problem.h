@@ -15,12 +15,12 @@ inline constexpr int kTensorParallel = 8;
 
 // NVFP4: two e2m1 elements a byte, one e4m3 scale for kGroup elements along K.
 inline constexpr int kGroup = 16;
-inline constexpr int kFc1Rows = 2 * kIntermediate;          // up and gate rows, interleaved
-inline constexpr int kFc1RowBytes = kHidden / 2;            // packed bytes of an FC1 weight row
-inline constexpr int kFc1Groups = kHidden / kGroup;         // block scales of an FC1 weight row
-inline constexpr int kFc2Rows = kHidden;                    // output rows
-inline constexpr int kFc2RowBytes = kIntermediate / 2;      // packed bytes of an FC2 weight row
-inline constexpr int kFc2Groups = kIntermediate / kGroup;   // block scales of an FC2 weight row
+inline constexpr int kFc1Rows = 2 * kIntermediate;         // up and gate rows, interleaved
+inline constexpr int kFc1RowBytes = kHidden / 2;           // packed bytes of an FC1 weight row
+inline constexpr int kFc1Groups = kHidden / kGroup;        // block scales of an FC1 weight row
+inline constexpr int kFc2Rows = kHidden;                   // output rows
+inline constexpr int kFc2RowBytes = kIntermediate / 2;     // packed bytes of an FC2 weight row
+inline constexpr int kFc2Groups = kIntermediate / kGroup;  // block scales of an FC2 weight row
 
 // SiTU smoothing parameters where the caller gives none.
 inline constexpr float kDefaultBeta = 4.0f;
@@ -31,10 +31,14 @@ inline constexpr Arch kAllArchs[] = {Arch::kCpu, Arch::kSm90a, Arch::kSm100a, Ar
 
 constexpr const char* arch_name(Arch arch) {
   switch (arch) {
-    case Arch::kCpu: return "cpu";
-    case Arch::kSm90a: return "sm_90a";
-    case Arch::kSm100a: return "sm_100a";
-    case Arch::kSm103a: return "sm_103a";
+    case Arch::kCpu:
+      return "cpu";
+    case Arch::kSm90a:
+      return "sm_90a";
+    case Arch::kSm100a:
+      return "sm_100a";
+    case Arch::kSm103a:
+      return "sm_103a";
   }
   return "?";
 }

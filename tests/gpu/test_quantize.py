@@ -70,10 +70,13 @@ def test_poisoned_neighbours_are_untouched() -> None:
     packed, scales = cake_moe.quantize_nvfp4(x, torch.ones(1).cuda())
     torch.cuda.synchronize()
     assert bool((guard == 0xA5).all())
-    assert packed.shape == (3, COLS // 2) and scales.shape == (3, COLS // GROUP)
+    assert packed.shape == (3, COLS // 2)
+    assert scales.shape == (3, COLS // GROUP)
     assert scales.dtype == torch.float8_e4m3fn
 
 
 def test_no_blocks() -> None:
-    packed, scales = cake_moe.quantize_nvfp4(torch.empty(0, COLS, dtype=torch.bfloat16, device="cuda"), torch.ones(1).cuda())
-    assert packed.shape == (0, COLS // 2) and scales.shape == (0, COLS // GROUP)
+    nothing = torch.empty(0, COLS, dtype=torch.bfloat16, device="cuda")
+    packed, scales = cake_moe.quantize_nvfp4(nothing, torch.ones(1).cuda())
+    assert packed.shape == (0, COLS // 2)
+    assert scales.shape == (0, COLS // GROUP)

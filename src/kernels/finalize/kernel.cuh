@@ -40,8 +40,8 @@ __device__ __forceinline__ uint4 round_to_bf16(const float (&sum)[kColumns]) {
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-// CTAs of one token are neighbours; a CTA has kWideThreads or kNarrowThreads threads.
-__global__ void __launch_bounds__(kWideThreads, kCtasPerSm) cake_moe_finalize(const Args args) {
+// CTAs of one token are neighbours; blockDim.x divides kTokenThreads and is at least kTopK.
+__global__ void __launch_bounds__(kTokenThreads, kCtasPerSm) cake_moe_finalize(const Args args) {
   __shared__ int32_t rows[kTopK];
   __shared__ float weights[kTopK];
   const int parts = kTokenThreads / blockDim.x;

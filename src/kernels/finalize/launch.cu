@@ -12,6 +12,10 @@ const char* load() {
 }
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
+  if (stage.threads < kTopK || kTokenThreads % stage.threads != 0 ||
+      stage.grid * stage.threads != int64_t{params.num_tokens} * kTokenThreads) {
+    return "finalize: the plan's grid does not cover the output";
+  }
   const auto section = [&](Section name) { return params.workspace + plan.workspace[name].offset; };
   const Args args = {
       .route_row = reinterpret_cast<const int32_t*>(section(Section::kRouteRow)),

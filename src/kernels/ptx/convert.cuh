@@ -1,4 +1,5 @@
-// Narrow-format conversions. https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cvt
+// Narrow-format conversions.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cvt
 #pragma once
 
 #include <cstdint>

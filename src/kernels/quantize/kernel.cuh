@@ -9,10 +9,9 @@
 namespace cake_moe::quantize {
 
 // x bf16 [blocks, 16], encode 1 element -> packed e2m1 [blocks, 8 bytes], scales e4m3 [blocks].
-__global__ void __launch_bounds__(kThreads) cake_moe_quantize(const uint4* __restrict__ x, int64_t blocks,
-                                                              const float* __restrict__ encode,
-                                                              uint2* __restrict__ packed,
-                                                              uint8_t* __restrict__ scales) {
+__global__ void __launch_bounds__(kThreads)
+    cake_moe_quantize(const uint4* __restrict__ x, int64_t blocks, const float* __restrict__ encode,
+                      uint2* __restrict__ packed, uint8_t* __restrict__ scales) {
   const float scale = *encode;
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < blocks; i += stride) {

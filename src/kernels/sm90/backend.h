@@ -1,7 +1,6 @@
 // The sm_90a backend: prologue (quantise and route), FC1, FC2, finalise, chained by programmatic dependent launch.
 #pragma once
 
-#include "kernels/common/device.h"
 #include "kernels/common/params.h"
 #include "plan/plan.h"
 
@@ -11,8 +10,8 @@ namespace cake_moe::sm90 {
 // an error text, here and below.
 const char* load_kernels();
 
-// The whole operator on `stream` (a cudaStream_t). No allocation, no synchronisation. The plan must be for
-// Arch::kSm90a, params.num_tokens and the device's SM count.
-const char* fused_moe(const MoeParams& params, const Plan& plan, const Device& device, void* stream);
+// One launch of the plan on `stream` (a cudaStream_t). No allocation, no synchronisation. The plan must be for
+// Arch::kSm90a, params.num_tokens and the SM count of the current device; its launches in order are the operator.
+const char* run_launch(const MoeParams& params, const Plan& plan, int index, void* stream);
 
 }  // namespace cake_moe::sm90
