@@ -17,8 +17,8 @@ inline constexpr float kE2m1Max = 6.0f;
 inline constexpr float kOneSixth = 0.16666667163372040f;  // the float32 nearest to 1/6
 inline constexpr float kFloatMax = 3.4028234663852886e38f;
 
-// Code (4 bits) = sign << 3 | index into {0, .5, 1, 1.5, 2, 3, 4, 6}. Nearest, ties to the even code, saturating; NaN gives +6,
-// as cvt.rn.satfinite.e2m1x2.f32 does.
+// Code (4 bits) = sign << 3 | index into {0, .5, 1, 1.5, 2, 3, 4, 6}. Nearest, ties to the even code, saturating; NaN
+// gives +6, as cvt.rn.satfinite.e2m1x2.f32 does.
 CAKE_HD inline uint32_t encode_e2m1(float x) {
   const float a = abs_bits(x);
   const uint32_t magnitude = uint32_t(!(a <= 0.25f)) + uint32_t(!(a < 0.75f)) + uint32_t(!(a <= 1.25f)) +
