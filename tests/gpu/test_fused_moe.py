@@ -74,6 +74,12 @@ def test_kinds_of_input(kind: str, num_tokens: int) -> None:
         assert report.stages["fc1"].differing == 0  # every sum is exact
 
 
+@pytest.mark.parametrize("num_tokens", [pytest.param(3, id="few"), pytest.param(100, id="many")])
+def test_stages_under_the_sanitizer(num_tokens: int) -> None:
+    """No result of another library's kernel is read: inputs come from the host by copies, results go there."""
+    check(num_tokens, 2, routing="uniform", experts=POOL)
+
+
 def check_y(problem: MoeInputs, got: Stages, expected: Stages, rows: int) -> Tensor:
     """y of the same hq and hs by two backends: bool [M, H], the elements of the output that a difference may reach.
 
