@@ -35,10 +35,11 @@ from .bench.clock import WallClock
 from .checkpoint import CheckpointLayer, load_checkpoint_layer
 from .ops import build_info, fused_moe, prepare_workspace, workspace_size
 from .synthetic import write_synthetic_checkpoint
+from .testing.accumulate import accumulation_of
 from .testing.compare import Mismatch, Report, TooManyDiffer, compare
 from .testing.inputs import MoeInputs, make_input, make_route_weights
 from .testing.routings import make_routing
-from .testing.stages import POISON, Stages, stage_views
+from .testing.stages import POISON, stage_views
 from .weights import PreparedWeights
 
 DISTINCT_EXPERTS = 56
@@ -116,6 +117,13 @@ class PreparedCall:
             output=self.output,
         )
 
+    def finished(self, problem: MoeInputs) -> Tensor:
+        """The call, and its end on a GPU."""
+        output = self(problem)
+        if output.is_cuda:
+            torch.cuda.synchronize(output.device)
+        return output
+
 
 def measure(layer: CheckpointLayer, tokens: int, device: torch.device, seed: int) -> Row:
     """Run a token count, compare it with the float64 evaluation, then time calls that touch other experts.
@@ -131,9 +139,9 @@ def measure(layer: CheckpointLayer, tokens: int, device: torch.device, seed: int
     checked = replace(problem, token_selected_experts=first_slots)
     call = PreparedCall(tokens, device)
     output = call(on_device(checked, device)).cpu().clone()
-    stages = Stages(**{name: view.cpu() for name, view in vars(stage_views(call.workspace, tokens)).items()})
+    stages = stage_views(call.workspace, tokens).cpu()
     try:
-        report = compare(checked, output, stages)
+        report = compare(checked, output, stages, accumulation_of(tokens, device))
     except (Mismatch, TooManyDiffer) as error:
         raise OutOfBound(f"M = {tokens}: {error}") from error
     if not torch.equal(call(on_device(problem, device)).cpu().view(torch.int16), output.view(torch.int16)):
@@ -141,7 +149,7 @@ def measure(layer: CheckpointLayer, tokens: int, device: torch.device, seed: int
     clock, samples = WallClock(), []
     for variant in range(1, TIMED_CALLS + 1):
         other = on_device(make_problem(layer, tokens, seed + variant), device)
-        samples.append(clock.seconds(lambda other=other: call(other)))  # type: ignore[misc]
+        samples.append(clock.seconds(lambda other=other: call.finished(other)))  # type: ignore[misc]
     return Row(tokens, len(touched_experts(problem.token_selected_experts)), report, statistics.median(samples))
 
 

@@ -10,6 +10,7 @@ set(CAKE_BINDINGS_SOURCES
   src/bindings/build_config.cpp
   src/bindings/exports.cpp
   src/bindings/fused_moe.cpp
+  src/bindings/gpu_backend.cpp
   src/bindings/ops.cpp
   src/bindings/prepared.cpp
   src/bindings/quantize.cpp
@@ -32,6 +33,11 @@ set(CAKE_CPU_SOURCES
 set(CAKE_CPU_AVX2_SOURCES src/kernels/cpu/isa_avx2.cpp)
 set(CAKE_CPU_AVX512_SOURCES src/kernels/cpu/isa_avx512.cpp)
 
+# Host code of the sm_90a backend.
+set(CAKE_SM90_SOURCES
+  src/kernels/common/tensor_map.cpp
+  src/kernels/sm90/backend.cpp)
+
 # CUDA code: cake_cuda_kernels(<folder of src/kernels> KERNELS <entry points> ARCHS <archs> SOURCES <files>)
 macro(cake_declare_cuda_kernels)
   cake_cuda_kernels(common
@@ -41,6 +47,18 @@ macro(cake_declare_cuda_kernels)
     KERNELS cake_moe_quantize
     ARCHS 90a 100a 103a
     SOURCES src/kernels/quantize/launch.cu)
+  cake_cuda_kernels(prologue
+    KERNELS cake_moe_prologue
+    ARCHS 90a
+    SOURCES src/kernels/prologue/launch.cu)
+  cake_cuda_kernels(finalize
+    KERNELS cake_moe_finalize
+    ARCHS 90a
+    SOURCES src/kernels/finalize/launch.cu)
+  cake_cuda_kernels(sm90
+    KERNELS cake_moe_sm90_fc1 cake_moe_sm90_fc2
+    ARCHS 90a
+    SOURCES src/kernels/sm90/fc1/launch.cu src/kernels/sm90/fc2/launch.cu)
 endmacro()
 
 set(CAKE_PYTHON_SOURCES

@@ -110,7 +110,53 @@ class StepSum:
         return (_SLACK * self.per_step * (length // self.step) + _FLOAT64 * length) * magnitude
 
 
+@dataclass(frozen=True)
+class Sm90Sum:
+    """The sm_90a kernels: fp16 MMAs with K = 16, in the K order of their fragments (src/kernels/sm90/dequant.cuh).
+
+    The four lanes of a fragment row take neighbouring 16-byte pieces of packed weights, two pieces each in FC1 (K =
+    3584, 256 elements at a time) and one in FC2 (K = 384, 128 at a time). A piece has two segments, a segment two words
+    of eight elements; a step takes elements {0, 1, 4, 5} or {2, 3, 6, 7} of one word of every lane.
+    split_k: FC1 of calls with at most 4 tokens: two chains, over the first and the second pieces, and one rounding of
+    their sum.
+    """
+
+    split_k: bool = False
+
+    _STEPS = StepSum(step=16, group=1)
+
+    def _chains(self, terms: Tensor) -> list[Tensor]:
+        """terms [n, K] -> the terms of each chain, in its order."""
+        pieces = 2 if terms.shape[1] % 256 == 0 else 1
+        # chunk, lane, piece, segment, word, high or low pair, step, element of the pair
+        split = terms.view(len(terms), -1, 4, pieces, 2, 2, 2, 2, 2)
+        ordered = split.permute(0, 1, 3, 4, 5, 7, 2, 6, 8)
+        if self.split_k and pieces == 2:
+            return [ordered[:, :, piece].flatten(1) for piece in range(2)]
+        return [ordered.flatten(1)]
+
+    def sharp(self, terms: Tensor) -> Tensor:
+        chains = self._chains(terms)
+        bound = torch.stack([self._STEPS.sharp(chain) for chain in chains]).sum(dim=0)
+        return bound if len(chains) == 1 else bound + _SLACK * UNIT * terms.sum(dim=1).abs()
+
+    def coarse(self, magnitude: Tensor, length: int) -> Tensor:
+        return self._STEPS.coarse(magnitude, length) + (_SLACK * UNIT * self.split_k) * magnitude
+
+
 CPU = LaneSum()
+SPLIT_K_TOKENS = 4  # the plan's path split_k_8 of sm_90a
+
+
+def accumulation_of(num_tokens: int, device: torch.device) -> Accumulation:
+    """How a call with num_tokens tokens sums on `device`. Raises ValueError for a GPU without kernels."""
+    if device.type == "cpu":
+        return CPU
+    if torch.cuda.get_device_capability(device) == (9, 0):
+        return Sm90Sum(split_k=num_tokens <= SPLIT_K_TOKENS)
+    raise ValueError(
+        f"accumulation_of: device must be a CPU or an sm_90a GPU, got {torch.cuda.get_device_name(device)}"
+    )
 
 
 def sum_is_exact(terms: Tensor) -> Tensor:

@@ -6,13 +6,14 @@ Shapes and meanings are those of `torch.ops.cake.fused_moe`; E = 896, H = 3584, 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from cake_moe.layout import (
     DEFAULT_BETA,
@@ -96,6 +97,20 @@ def shared_weights(scales: str = "ordinary") -> PreparedWeights:
     return PreparedWeights(0, scales)
 
 
+# Copies of prepared weights on devices, with the experts that were copied. They live as long as the original.
+_COPIES: MutableMapping[Tensor, dict[torch.device, tuple[Tensor, set[int]]]] = WeakTensorKeyDictionary()
+
+
+def _device_copy(weights: Tensor, experts: Iterable[int], device: torch.device | str) -> Tensor:
+    """Experts not named may be zero. Bytes of an expert never change once it was touched."""
+    copies = _COPIES.setdefault(weights, {})
+    copy, done = copies.setdefault(torch.device(device), (torch.zeros_like(weights, device=device), set()))
+    for expert in sorted(set(experts) - done):
+        copy[expert].copy_(weights[expert])
+    done.update(experts)
+    return copy
+
+
 @dataclass(frozen=True)
 class MoeInputs:
     """Operands of one call, under the operator's argument names, and what they were made from."""
@@ -124,6 +139,22 @@ class MoeInputs:
     def active_experts(self) -> list[int]:
         ids = self.token_selected_experts
         return ids[(ids >= 0) & (ids < EXPERTS)].unique().tolist()
+
+    def to(self, device: torch.device | str) -> MoeInputs:
+        """The same problem on a device. Prepared weights are copied there once, and only experts that are chosen."""
+        experts = self.active_experts
+        beta, linear = self.situ_beta, self.situ_linear_beta
+        scales = self.quant_scales
+        return MoeInputs(
+            self.input.to(device),
+            self.token_selected_experts.to(device),
+            self.token_final_scales.to(device),
+            _device_copy(self.fc1_expert_weights, experts, device),
+            _device_copy(self.fc2_expert_weights, experts, device),
+            [_device_copy(s, experts, device) if s.dtype == torch.uint8 else s.to(device) for s in scales],
+            None if beta is None else beta.to(device),
+            None if linear is None else linear.to(device),
+        )
 
     def take(self, tokens: Tensor | slice) -> MoeInputs:
         """The same problem for some of its tokens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,10 +34,22 @@ class Stages:
     def clone(self) -> Stages:
         return Stages(**{name: view.clone() for name, view in vars(self).items()})
 
+    def cpu(self) -> Stages:
+        return Stages(**{name: view.cpu() for name, view in vars(self).items()})
 
-def stage_views(workspace: Tensor, num_tokens: int, arch: str = "cpu", sm_count: int = 0) -> Stages:
-    """The sections of `workspace` (uint8, 1-D) for a call with num_tokens tokens, without a copy."""
-    sections = _C.make_plan(num_tokens, arch, sm_count)["workspace"]
+
+def plan_of(num_tokens: int, device: torch.device) -> dict[str, Any]:
+    """The plan of a call with num_tokens tokens on `device`, as `_C.make_plan` gives it."""
+    if device.type == "cpu":
+        return _C.make_plan(num_tokens, "cpu", 0)
+    properties = torch.cuda.get_device_properties(device)
+    arch = f"sm_{properties.major}{properties.minor}a"
+    return _C.make_plan(num_tokens, arch, properties.multi_processor_count)
+
+
+def stage_views(workspace: Tensor, num_tokens: int) -> Stages:
+    """The sections of `workspace` (uint8, 1-D) for a call with num_tokens tokens on its device, without a copy."""
+    sections = plan_of(num_tokens, workspace.device)["workspace"]
     rows = TOP_K * num_tokens
 
     def view(name: str, dtype: torch.dtype, *shape: int) -> Tensor:

@@ -1,5 +1,6 @@
 #include <torch/csrc/stable/ops.h>
 
+#include "bindings/gpu_backend.h"
 #include "bindings/ops.h"
 #include "bindings/thread_pool.h"
 #include "bindings/torch_cuda.h"
@@ -20,8 +21,13 @@ Problem problem_of(const FusedMoeCall& call) {
   return torch_cuda::fused_moe_problem(kOp, call.place, call.params.num_tokens);
 }
 
-// An architecture joins kFusedMoeArchs together with its branch here.
-void launch(const MoeParams& params, const Plan& plan) { cpu::fused_moe(params, plan, torch_threads()); }
+void launch(const MoeParams& params, const Plan& plan, Place place) {
+  if (place.is_cpu()) {
+    cpu::fused_moe(params, plan, torch_threads());
+  } else {
+    gpu::fused_moe(kOp, params, plan, place);
+  }
+}
 
 void use_prepared_betas(MoeParams& params, const WorkspaceLayout& layout) {
   const auto constants = [&](Section section) {
@@ -29,11 +35,6 @@ void use_prepared_betas(MoeParams& params, const WorkspaceLayout& layout) {
   };
   if (params.beta == nullptr) params.beta = constants(Section::kBeta);
   if (params.linear_beta == nullptr) params.linear_beta = constants(Section::kLinearBeta);
-}
-
-void use_default_betas(MoeParams& params) {
-  if (params.beta == nullptr) params.beta = default_betas();
-  if (params.linear_beta == nullptr) params.linear_beta = default_linear_betas();
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ void fused_moe(const Tensor& input, const Tensor& token_selected_experts, const 
   require_prepared(*call.workspace, key, call.params.num_tokens);
   call.params.workspace = call.workspace->writable<uint8_t>();
   use_prepared_betas(call.params, plan.workspace);
-  launch(call.params, plan);
+  launch(call.params, plan, call.place);
 }
 
 Tensor fused_moe_functional(const Tensor& input, const Tensor& token_selected_experts, const Tensor& token_final_scales,
@@ -83,10 +84,12 @@ Tensor fused_moe_functional(const Tensor& input, const Tensor& token_selected_ex
   const Plan plan = make_plan(problem_of(call));
   validate_values(arguments);
   const Tensor workspace = torch::stable::new_empty(input, {workspace_bytes(call.params.num_tokens)}, ScalarType::Byte);
-  call.params.workspace = static_cast<uint8_t*>(workspace.mutable_data_ptr());
+  const Argument memory = describe(kOp, "workspace", workspace);
+  make_ready(memory);
+  call.params.workspace = memory.writable<uint8_t>();
   call.params.output = static_cast<uint16_t*>(output.mutable_data_ptr());
-  use_default_betas(call.params);
-  launch(call.params, plan);
+  use_prepared_betas(call.params, plan.workspace);
+  launch(call.params, plan, call.place);
   return output;
 }
 
@@ -95,7 +98,8 @@ void warmup(int64_t device_index) {
     cpu::selected_isa();
     return;
   }
-  torch_cuda::fused_moe_problem("warmup", {static_cast<int32_t>(device_index)}, 1);
+  const Place place{static_cast<int32_t>(device_index)};
+  gpu::load_kernels("warmup", torch_cuda::fused_moe_problem("warmup", place, 1).arch, place);
 }
 
 }  // namespace cake_moe

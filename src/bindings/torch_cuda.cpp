@@ -27,8 +27,8 @@ CurrentStream find_current_stream() {
   return reinterpret_cast<CurrentStream>(symbol);
 }
 
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
+void check(cudaError_t status, const std::string& what) {
+  if (status != cudaSuccess) throw std::runtime_error(what + ": " + cudaGetErrorString(status));
 }
 
 std::string found_arch(const Device& device) {
@@ -82,6 +82,10 @@ bool is_capturing(void* stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
+void synchronize(void* stream, const std::string& what) {
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), what);
+}
+
 void upload(void* destination, const void* source, int64_t bytes, void* stream) {
   check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
         "cudaMemcpyAsync");
@@ -101,6 +105,7 @@ Problem fused_moe_problem(const char* op, Place place, int) { refuse_build(op, p
 int require_any_kernels(const char* op, Place place) { refuse_build(op, place); }
 void* current_stream(Place place) { refuse_build("cake_moe", place); }
 bool is_capturing(void*) { return false; }
+void synchronize(void*, const std::string&) {}
 void upload(void*, const void*, int64_t, void*) {}
 
 #endif

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "bindings/argument.h"
 #include "plan/problem.h"
@@ -18,6 +19,8 @@ int require_any_kernels(const char* op, Place place);
 // torch's current stream of the device, a cudaStream_t.
 void* current_stream(Place place);
 bool is_capturing(void* stream);
+// Waits for the stream; an error of its work raises std::runtime_error that begins with `what`.
+void synchronize(void* stream, const std::string& what);
 // Copies host bytes to the device in stream order; the source may be reused at once.
 void upload(void* destination, const void* source, int64_t bytes, void* stream);
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "bindings/gpu_backend.h"
 #include "bindings/ops.h"
 #include "bindings/torch_cuda.h"
 #include "bindings/validate.h"
@@ -36,15 +37,8 @@ void write_constant(const Argument& workspace, const Extent& extent, const Betas
   }
 }
 
-// Both sections lie at the same offsets in the layout of every problem.
-void write_constants(const Argument& workspace) {
-  const WorkspaceLayout layout = workspace_layout({1, Arch::kCpu, 0});
-  write_constant(workspace, layout[Section::kBeta], kBetas);
-  write_constant(workspace, layout[Section::kLinearBeta], kLinearBetas);
-}
-
-void require_gpu_ready(Place place, int num_tokens) {
-  torch_cuda::fused_moe_problem(kPrepare, place, num_tokens);
+void refuse_capture(Place place) {
+  torch_cuda::fused_moe_problem(kPrepare, place, 1);
   if (torch_cuda::is_capturing(torch_cuda::current_stream(place))) {
     throw std::runtime_error(message(kPrepare, "workspace", "prepared before stream capture", "a capturing stream"));
   }
@@ -52,13 +46,21 @@ void require_gpu_ready(Place place, int num_tokens) {
 
 }  // namespace
 
-const float* default_betas() { return kBetas.data(); }
-const float* default_linear_betas() { return kLinearBetas.data(); }
+void make_ready(const Argument& workspace) {
+  if (!workspace.place.is_cpu()) {
+    const Arch arch = torch_cuda::fused_moe_problem(workspace.op, workspace.place, 1).arch;
+    gpu::load_kernels(workspace.op, arch, workspace.place);
+  }
+  // Both sections lie at the same offsets in the layout of every problem.
+  const WorkspaceLayout layout = workspace_layout({1, Arch::kCpu, 0});
+  write_constant(workspace, layout[Section::kBeta], kBetas);
+  write_constant(workspace, layout[Section::kLinearBeta], kLinearBetas);
+}
 
 void require_prepared(const Argument& workspace, const WorkspaceKey& key, int num_tokens) {
   if (prepared::contains(key, num_tokens)) return;
   if (auto_prepare.load(std::memory_order_relaxed)) {
-    write_constants(workspace);
+    make_ready(workspace);
     return;
   }
   refuse(workspace.op, workspace.name, "prepared for " + std::to_string(num_tokens) + " tokens (prepare_workspace)",
@@ -69,8 +71,8 @@ void prepare_workspace(const Tensor& workspace, int64_t num_tokens, bool up_to) 
   const int count = validate_num_tokens(kPrepare, "num_tokens", num_tokens);
   const Argument argument = describe(kPrepare, "workspace", workspace);
   const WorkspaceKey key = validate_workspace(argument, count, argument.place);
-  if (!argument.place.is_cpu()) require_gpu_ready(argument.place, count);
-  write_constants(argument);
+  if (!argument.place.is_cpu()) refuse_capture(argument.place);
+  make_ready(argument);
   prepared::add(key, count, up_to);
 }
 

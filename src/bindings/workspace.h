@@ -10,8 +10,7 @@ namespace cake_moe {
 // is given its constants for this one call instead.
 void require_prepared(const Argument& workspace, const WorkspaceKey& key, int num_tokens);
 
-// 896 times kDefaultBeta and kDefaultLinearBeta, in host memory.
-const float* default_betas();
-const float* default_linear_betas();
+// Loads the kernels of the workspace's device and writes the default betas, in stream order.
+void make_ready(const Argument& workspace);
 
 }  // namespace cake_moe

@@ -9,9 +9,8 @@
 namespace cake_moe {
 namespace {
 
-constexpr int kStageThreads = 256;  // a CTA of the stages without weights
-
 int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+int64_t round_up(int64_t value, int64_t unit) { return ceil_div(value, unit) * unit; }
 
 const PathRow& find_row(const Problem& problem) {
   const auto table = path_table(problem.arch);
@@ -40,39 +39,65 @@ class Builder {
   Plan build() {
     switch (row_.shape) {
       case Shape::kStaged:
-        add(Stage::kQuantize, 0, 1, problem_.num_tokens, 0);
-        add(Stage::kRoute, 0, problem_.num_tokens, 1, 0);
+        add({.stage = Stage::kQuantize, .tile_tokens = 1, .grid = problem_.num_tokens});
+        add({.stage = Stage::kRoute, .tile_tokens = problem_.num_tokens, .grid = 1});
         add_gemms();
         break;
       case Shape::kPrologue:
-        add(Stage::kPrologue, 0, 1, problem_.num_tokens, kStageThreads);
+        add_prologue();
         add_gemms();
         break;
       case Shape::kFused:
-        add(Stage::kExperts, row_.tile_rows, row_.tile_tokens, problem_.sm_count, row_.threads);
+        add({.stage = Stage::kExperts,
+             .tile_rows = row_.fc1.tile_rows,
+             .tile_tokens = row_.tile_tokens,
+             .grid = problem_.sm_count,
+             .threads = row_.fc1.threads});
         break;
     }
-    add(Stage::kFinalize, 0, 1, problem_.num_tokens, on_gpu() ? kStageThreads : 0);
+    add_finalize();
     return plan_;
   }
 
  private:
   bool on_gpu() const { return problem_.arch != Arch::kCpu; }
 
-  void add(Stage stage, int tile_rows, int tile_tokens, int64_t grid, int threads) {
-    const bool pdl = on_gpu() && plan_.num_launches > 0;
-    plan_.launches[plan_.num_launches++] = {stage, tile_rows, tile_tokens, grid, threads, 1, pdl};
+  void add(Launch launch) {
+    launch.pdl = on_gpu() && plan_.num_launches > 0;
+    plan_.launches[plan_.num_launches++] = launch;
   }
 
-  void add_gemm(Stage stage, int weight_rows) {
-    const int64_t tiles = max_tiles(problem_.num_tokens, row_.tile_tokens, weight_rows, row_.tile_rows);
-    const int64_t grid = on_gpu() ? std::min<int64_t>(tiles, problem_.sm_count) : tiles;
-    add(stage, row_.tile_rows, row_.tile_tokens, grid, row_.threads);
+  void add_prologue() {
+    const int cluster = route_cluster(problem_.num_tokens);
+    const int64_t items = int64_t{problem_.num_tokens} * kPrologueItems;
+    const int64_t resident = std::max(kPrologueCtasPerSm * problem_.sm_count - cluster, 1);
+    const int64_t quantizers = std::min(ceil_div(items, kPrologueThreads / 32), resident);
+    add({.stage = Stage::kPrologue,
+         .tile_tokens = 1,
+         .grid = cluster + round_up(quantizers, cluster),
+         .threads = kPrologueThreads,
+         .cluster = cluster});
+  }
+
+  void add_gemm(Stage stage, int weight_rows, const GemmShape& shape) {
+    const int64_t tiles = max_tiles(problem_.num_tokens, row_.tile_tokens, weight_rows, shape.tile_rows);
+    const int64_t resident = int64_t{problem_.sm_count} * shape.ctas_per_sm;
+    add({.stage = stage,
+         .tile_rows = shape.tile_rows,
+         .tile_tokens = row_.tile_tokens,
+         .grid = on_gpu() ? std::min(tiles, resident) : tiles,
+         .threads = shape.threads});
   }
 
   void add_gemms() {
-    add_gemm(Stage::kFc1, kFc1Rows);
-    add_gemm(Stage::kFc2, kFc2Rows);
+    add_gemm(Stage::kFc1, kFc1Rows, row_.fc1);
+    add_gemm(Stage::kFc2, kFc2Rows, row_.fc2);
+  }
+
+  void add_finalize() {
+    const int threads = on_gpu() ? finalize_threads(problem_.num_tokens) : 0;
+    const int64_t parts = on_gpu() ? kFinalizeTokenThreads / threads : 1;
+    add({.stage = Stage::kFinalize, .tile_tokens = 1, .grid = problem_.num_tokens * parts, .threads = threads});
   }
 
   const Problem& problem_;

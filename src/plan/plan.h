@@ -24,12 +24,12 @@ const char* stage_name(Stage stage);
 // One launch of a plan. On the CPU `grid` counts work units and `threads` is 0.
 struct Launch {
   Stage stage;
-  int tile_rows;    // weight rows a tile covers; 0 for stages without weights
-  int tile_tokens;  // rows (or tokens) a tile covers
-  int64_t grid;     // CTAs, or work units on the CPU; an upper bound where it depends on the routing
-  int threads;      // a CTA
-  int cluster;      // CTAs a cluster
-  bool pdl;         // waits for its predecessor with griddepcontrol
+  int tile_rows = 0;    // weight rows a tile covers; 0 for stages without weights
+  int tile_tokens = 0;  // rows (or tokens) a tile covers
+  int64_t grid = 0;     // CTAs, or work units on the CPU; an upper bound where it depends on the routing
+  int threads = 0;      // a CTA
+  int cluster = 1;      // CTAs a cluster
+  bool pdl = false;     // waits for its predecessor with griddepcontrol
 };
 
 inline constexpr int kMaxLaunches = 5;

@@ -3,33 +3,58 @@
 namespace cake_moe {
 namespace {
 
+constexpr GemmShape kCpuGemm = {128, 0, 0};
 constexpr PathRow kCpuRows[] = {
-    {kMaxTokens, "staged", Shape::kStaged, 128, 32, 0, Pool::kStatic,
+    {kMaxTokens, "staged", Shape::kStaged, 32, kCpuGemm, kCpuGemm, Pool::kStatic,
      "128 stored rows share the cache lines of their interleaved scales; they stay in the L2 while 32 rows pass"},
 };
 
-// An expert sees M * 16 / 896 rows on average; a token tile is the smallest that usually holds them.
+// sm_90a. Up to 8 rows two CTAs share an SM; above, one CTA fills it: four consumer warpgroups of 64 rows each while
+// the accumulators of a token tile leave registers for them, else two with twice the rows (FC1) or with two fragments
+// in flight (FC2).
+constexpr GemmShape kSplitK = {64, 288, 2}, kNarrow = {128, 288, 2};
+constexpr GemmShape kFour = {256, 640, 1}, kTwoFc1 = {256, 384, 1}, kTwoFc2 = {128, 288, 1};
+
+// A token tile is the smallest that holds an expert's rows of a uniform routing, M * 16 / 896 on average, or an equal
+// share of them where one tile cannot. The limits are where the measured times cross.
 constexpr PathRow kSm90Rows[] = {
-    {64, "decode", Shape::kFused, 64, 8, 416, Pool::kStatic,
-     "about one row an expert: the weight stream decides, and a launch costs as much as an expert"},
-    {448, "weight_bound_8", Shape::kPrologue, 64, 8, 416, Pool::kStatic, "up to 8 rows an expert"},
-    {896, "weight_bound_16", Shape::kPrologue, 64, 16, 416, Pool::kStatic, "up to 16 rows an expert"},
-    {1792, "weight_bound_32", Shape::kPrologue, 64, 32, 416, Pool::kStatic, "up to 32 rows an expert"},
-    {4095, "balanced_64", Shape::kPrologue, 64, 64, 416, Pool::kStatic, "weight stream and tensor cores near balance"},
-    {kMaxTokens, "tensor_bound_128", Shape::kPrologue, 128, 128, 384, Pool::kStatic,
-     "dequantise once for 128 tokens; two consumer warpgroups alternate"},
+    {4, "split_k_8", Shape::kPrologue, 8, kSplitK, kNarrow, Pool::kStatic,
+     "fewer tiles of 128 weight rows than CTAs: 64 rows, and the warpgroups of a CTA share K"},
+    {320, "weight_bound_8", Shape::kPrologue, 8, kNarrow, kNarrow, Pool::kStatic, "up to 5.7 rows an expert"},
+    {576, "weight_bound_16", Shape::kPrologue, 16, kFour, kFour, Pool::kStatic, "up to 10 rows an expert"},
+    {1088, "weight_bound_24", Shape::kPrologue, 24, kFour, kFour, Pool::kStatic, "up to 19 rows an expert"},
+    {1216, "weight_bound_32", Shape::kPrologue, 32, kFour, kFour, Pool::kStatic, "up to 22 rows an expert"},
+    {2304, "balanced_48", Shape::kPrologue, 48, kFour, kFour, Pool::kStatic, "up to 41 rows an expert"},
+    {2752, "balanced_64", Shape::kPrologue, 64, kFour, kFour, Pool::kStatic, "up to 49 rows an expert"},
+    {3520, "balanced_80", Shape::kPrologue, 80, kTwoFc1, kFour, Pool::kStatic, "up to 63 rows an expert"},
+    {4352, "tensor_bound_96", Shape::kPrologue, 96, kTwoFc1, kFour, Pool::kStatic, "up to 78 rows an expert"},
+    {5312, "tensor_bound_112", Shape::kPrologue, 112, kTwoFc1, kTwoFc2, Pool::kStatic, "up to 95 rows an expert"},
+    {6656, "tensor_bound_2x64", Shape::kPrologue, 64, kFour, kFour, Pool::kStatic, "up to 119 rows: two tiles"},
+    {8448, "tensor_bound_2x80", Shape::kPrologue, 80, kTwoFc1, kFour, Pool::kStatic, "up to 151 rows: two tiles"},
+    {9472, "tensor_bound_2x96", Shape::kPrologue, 96, kTwoFc1, kFour, Pool::kStatic, "up to 169 rows: two tiles"},
+    {11264, "tensor_bound_2x112", Shape::kPrologue, 112, kTwoFc1, kTwoFc2, Pool::kStatic, "up to 201 rows: two tiles"},
+    {13000, "tensor_bound_2x128", Shape::kPrologue, 128, kTwoFc1, kTwoFc2, Pool::kStatic, "up to 232 rows: two tiles"},
+    {kMaxTokens, "tensor_bound_3x112", Shape::kPrologue, 112, kTwoFc1, kTwoFc2, Pool::kStatic,
+     "up to 293 rows: three tiles"},
 };
 
-// The MMA's M side takes 128 weight rows; scale factors lie in the layout that the tensor core reads.
+// sm_100a: the MMA's M side takes 128 weight rows; scale factors lie in the layout that the tensor core reads. An
+// expert sees M * 16 / 896 rows on average; a token tile is the smallest that usually holds them.
+constexpr GemmShape kTensorMemory = {128, 256, 1};
 constexpr PathRow kSm100Rows[] = {
-    {64, "decode", Shape::kFused, 128, 8, 256, Pool::kStatic,
+    {64, "decode", Shape::kFused, 8, kTensorMemory, kTensorMemory, Pool::kStatic,
      "about one row an expert: the weight stream decides, and a launch costs as much as an expert"},
-    {448, "weight_bound_8", Shape::kPrologue, 128, 8, 256, Pool::kPerSm, "up to 8 rows an expert"},
-    {896, "weight_bound_16", Shape::kPrologue, 128, 16, 256, Pool::kPerSm, "up to 16 rows an expert"},
-    {1792, "weight_bound_32", Shape::kPrologue, 128, 32, 256, Pool::kPerSm, "up to 32 rows an expert"},
-    {4095, "weight_bound_64", Shape::kPrologue, 128, 64, 256, Pool::kPerSm, "up to 73 rows an expert"},
-    {8191, "tensor_bound_128", Shape::kPrologue, 128, 128, 256, Pool::kStatic, "up to 146 rows an expert"},
-    {kMaxTokens, "tensor_bound_256", Shape::kPrologue, 128, 256, 256, Pool::kStatic, "up to 293 rows an expert"},
+    {448, "weight_bound_8", Shape::kPrologue, 8, kTensorMemory, kTensorMemory, Pool::kPerSm, "up to 8 rows an expert"},
+    {896, "weight_bound_16", Shape::kPrologue, 16, kTensorMemory, kTensorMemory, Pool::kPerSm,
+     "up to 16 rows an expert"},
+    {1792, "weight_bound_32", Shape::kPrologue, 32, kTensorMemory, kTensorMemory, Pool::kPerSm,
+     "up to 32 rows an expert"},
+    {4095, "weight_bound_64", Shape::kPrologue, 64, kTensorMemory, kTensorMemory, Pool::kPerSm,
+     "up to 73 rows an expert"},
+    {8191, "tensor_bound_128", Shape::kPrologue, 128, kTensorMemory, kTensorMemory, Pool::kStatic,
+     "up to 146 rows an expert"},
+    {kMaxTokens, "tensor_bound_256", Shape::kPrologue, 256, kTensorMemory, kTensorMemory, Pool::kStatic,
+     "up to 293 rows an expert"},
 };
 
 }  // namespace

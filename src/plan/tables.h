@@ -21,17 +21,42 @@ enum class Pool : uint8_t {
   kPerSm,   // one persistent CTA an SM draws items from work_counter
 };
 
+// How an expert GEMM is cut. The launchers refuse a shape that they have no instance of.
+struct GemmShape {
+  int tile_rows;    // weight rows a tile covers
+  int threads;      // a CTA
+  int ctas_per_sm;  // of the persistent grid
+};
+
 struct PathRow {
   int max_tokens;  // serves counts from the row above it, exclusive, to this one, inclusive
   const char* path;
   Shape shape;
-  int tile_rows;    // weight rows a tile covers
   int tile_tokens;  // rows of one expert a tile covers
-  int threads;      // a CTA of the expert GEMMs
+  GemmShape fc1;    // of kFused: the launch that holds both
+  GemmShape fc2;
   Pool fc2_pool;
   const char* why;
 };
 
 std::span<const PathRow> path_table(Arch arch);
+
+// The GPU's prologue: CTAs of one cluster route, the others quantise. One CTA routes fastest while the cluster's
+// exchange would cost more than its share of the routes.
+inline constexpr int kPrologueThreads = 512;
+inline constexpr int kPrologueCtasPerSm = 3;
+inline constexpr int kPrologueItems = kHidden / 512;  // of a token, one a warp at a time
+inline constexpr int kRouteCluster = 8;
+inline constexpr int kSingleRouteTokens = 64;  // up to here one CTA routes
+constexpr int route_cluster(int num_tokens) { return num_tokens <= kSingleRouteTokens ? 1 : kRouteCluster; }
+
+// The GPU's finalise: a thread has 8 columns; with few tokens narrow CTAs spread a token over several SMs.
+inline constexpr int kFinalizeTokenThreads = kHidden / 8;
+inline constexpr int kFinalizeNarrowThreads = 64;
+inline constexpr int kFinalizeWideTokens = 64;  // from here a CTA has a whole token
+constexpr int finalize_threads(int num_tokens) {
+  return num_tokens < kFinalizeWideTokens ? kFinalizeNarrowThreads : kFinalizeTokenThreads;
+}
+static_assert(kFinalizeTokenThreads % kFinalizeNarrowThreads == 0);
 
 }  // namespace cake_moe

@@ -3,10 +3,14 @@
 namespace cake_moe {
 namespace {
 
+constexpr int64_t kTileBytes = 4 * sizeof(int32_t);
+
 constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-int64_t section_bytes(Section section, int64_t tokens) {
+int64_t section_bytes(Section section, const Problem& problem) {
+  const int64_t tokens = problem.num_tokens;
   const int64_t rows = tokens * kTopK;
+  const bool sm90 = problem.arch == Arch::kSm90a;
   switch (section) {
     case Section::kBeta:
     case Section::kLinearBeta:
@@ -26,6 +30,12 @@ int64_t section_bytes(Section section, int64_t tokens) {
       return rows * kFc2Groups;
     case Section::kY:
       return rows * kHidden * sizeof(uint16_t);
+    case Section::kXHalf:
+      return sm90 ? tokens * kHidden * sizeof(uint16_t) : 0;
+    case Section::kTiles:
+      return sm90 ? max_token_tiles(tokens) * kTileBytes : 0;
+    case Section::kTileCount:
+      return sm90 ? sizeof(int32_t) : 0;
     case Section::kWorkCounter:
       return sizeof(uint32_t);
     case Section::kCount:
@@ -35,11 +45,11 @@ int64_t section_bytes(Section section, int64_t tokens) {
 }
 
 // The affine size query must cover the sections' own growth plus one alignment gap each.
-constexpr int64_t kExactBytesPerToken =
-    kTopK * (2 * 4 + kFc2RowBytes + kFc2Groups + 2 * kHidden) + kFc1RowBytes + kFc1Groups;
+constexpr int64_t kExactBytesPerToken = kTopK * (2 * 4 + kFc2RowBytes + kFc2Groups + 2 * kHidden) + kFc1RowBytes +
+                                        kFc1Groups + 2 * kHidden + kTopK / kMinTileTokens * kTileBytes;
 static_assert(kWorkspaceBytesPerToken >= kExactBytesPerToken);
-static_assert(kWorkspaceFixedBytes >=
-              2 * kExperts * 4 + (kExperts + 1) * 4 + 4 + (kNumSections + 1) * kSectionAlignment);
+static_assert(kWorkspaceFixedBytes >= kExperts * kTileBytes + 2 * kExperts * 4 + (kExperts + 1) * 4 + 2 * 4 +
+                                          (kNumSections + 1) * kSectionAlignment);
 
 }  // namespace
 
@@ -65,6 +75,12 @@ const char* section_name(Section section) {
       return "hs";
     case Section::kY:
       return "y";
+    case Section::kXHalf:
+      return "x_half";
+    case Section::kTiles:
+      return "tiles";
+    case Section::kTileCount:
+      return "tile_count";
     case Section::kWorkCounter:
       return "work_counter";
     case Section::kCount:
@@ -77,7 +93,7 @@ WorkspaceLayout workspace_layout(const Problem& problem) {
   WorkspaceLayout layout{};
   int64_t offset = 0;
   for (int i = 0; i < kNumSections; ++i) {
-    const int64_t bytes = section_bytes(static_cast<Section>(i), problem.num_tokens);
+    const int64_t bytes = section_bytes(static_cast<Section>(i), problem);
     layout.sections[i] = {offset, bytes};
     offset = round_up(offset + bytes, kSectionAlignment);
   }

@@ -21,10 +21,20 @@ enum class Section : uint8_t {
   kHq,             // uint8 [16 * M, I / 2], requantised SiTU output of a row
   kHs,             // uint8 [16 * M, I / 16], its e4m3 block scales, linear
   kY,              // bf16 [16 * M, H], FC2 output of a row, scaled by dA*dW2
+  kXHalf,          // fp16 [M, H], dequantised input in the K order of kernels/sm90/dequant.cuh; sm_90a only
+  kTiles,          // int32 [max_token_tiles(M), 4], expert, first row, rows, 0 of each token tile; sm_90a only
+  kTileCount,      // int32 [1], token tiles of this call; sm_90a only
   kWorkCounter,    // uint32 [1], next FC2 work item; seeded by the route stage of paths with a pool
   kCount
 };
 inline constexpr int kNumSections = static_cast<int>(Section::kCount);
+
+// Most token tiles of any routing: every expert's rows are cut into tiles of at least kMinTileTokens.
+inline constexpr int kMinTileTokens = 8;
+constexpr int64_t max_token_tiles(int64_t tokens) {
+  const int64_t rows = tokens * kTopK, spread = kExperts + rows / kMinTileTokens;
+  return rows < spread ? rows : spread;
+}
 
 inline constexpr int32_t kNoRoute = -1;       // the caller's id was -1: no work, contributes 0
 inline constexpr int32_t kInvalidRoute = -2;  // any other id outside [0, E): the token's output row is NaN
@@ -53,8 +63,8 @@ WorkspaceLayout workspace_layout(const Problem& problem);
 
 // Bytes that hold every layout of every architecture for every count up to max_tokens (1..kMaxTokens). Affine in
 // max_tokens, so that a symbolic count stays symbolic under torch.compile.
-inline constexpr int64_t kWorkspaceFixedBytes = 16384;
-inline constexpr int64_t kWorkspaceBytesPerToken = 120320;
+inline constexpr int64_t kWorkspaceFixedBytes = 32768;
+inline constexpr int64_t kWorkspaceBytesPerToken = 127488;
 constexpr int64_t workspace_bytes(int64_t max_tokens) {
   return kWorkspaceFixedBytes + kWorkspaceBytesPerToken * max_tokens;
 }

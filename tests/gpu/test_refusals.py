@@ -27,9 +27,7 @@ def has_kernels() -> bool:
 
 @pytest.fixture(scope="module")
 def on_gpu() -> dict[str, Any]:
-    problem = vars(make_inputs(M, experts=expert_pool(16)))
-    scales = [scale.cuda() for scale in problem["quant_scales"]]
-    return {name: value.cuda() for name, value in problem.items() if name != "quant_scales"} | {"quant_scales": scales}
+    return dict(vars(make_inputs(M, experts=expert_pool(16)).to("cuda:0")))
 
 
 @pytest.mark.parametrize("name", ["token_selected_experts", "fc1_expert_weights", "situ_beta"])

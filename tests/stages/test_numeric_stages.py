@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from cake_moe import reference
 from cake_moe.layout import dequantize_nvfp4
-from cake_moe.testing.accumulate import CPU, StepSum
+from cake_moe.testing.accumulate import CPU, Sm90Sum, StepSum
 from cake_moe.testing.compare import check_routes, compare
 from cake_moe.testing.inputs import INPUT_KINDS, MoeInputs, make_inputs
 from cake_moe.testing.routings import ROUTING_NAMES, expert_pool
@@ -109,5 +110,47 @@ def test_bounds_hold_and_are_sharp(kind: str) -> None:
     if kind == "wide":
         assert error.max() > 0
         assert (error / sharp).max() > 0.02  # within two decimal orders of the worst case
-    for mma in (StepSum(step=64, group=16), StepSum(step=16, group=1)):
+    for mma in (StepSum(step=64, group=16), StepSum(step=16, group=1), Sm90Sum(), Sm90Sum(split_k=True)):
         assert (mma.sharp(terms) <= mma.coarse(terms.abs().sum(dim=1), terms.shape[1])).all()
+
+
+def _truncating_mma(terms: Tensor) -> Tensor:
+    """The steps of one chain (float64 [n, K]): a running sum and 16 terms, aligned to the largest, rounded to zero."""
+    total = torch.zeros(len(terms), dtype=torch.float64)
+    for step in terms.view(len(terms), -1, 16).unbind(1):
+        parts = torch.cat([total[:, None], step], dim=1)
+        _, exponent = torch.frexp(parts.abs().amax(dim=1, keepdim=True))
+        quantum = torch.ldexp(torch.ones_like(exponent, dtype=torch.float64), exponent - 26)
+        total = ((parts / quantum).trunc() * quantum).sum(dim=1)
+        _, exponent = torch.frexp(total)
+        quantum = torch.ldexp(torch.ones_like(total), exponent - 24)
+        total = (total / quantum).trunc() * quantum
+    return total
+
+
+@pytest.mark.parametrize("length", [3584, 384])
+@pytest.mark.parametrize("split_k", [False, True])
+def test_the_sm90_bound_follows_the_kernels_order(split_k: bool, length: int) -> None:
+    """A tensor core of the numeric contract stays within the bound in the fragments' order, not in that of K."""
+    lane = 64 if length == 3584 else 32
+    step = [lane * t + k for t in range(4) for k in (0, 1, 4, 5)]  # two pairs of a word of each lane
+    index = torch.arange(length, dtype=torch.float64)[None]
+    accumulation = Sm90Sum(split_k=split_k)
+    chains = accumulation._chains(index)
+    assert len(chains) == (2 if split_k and length == 3584 else 1)
+    assert chains[0][0, :16].int().tolist() == step
+    assert chains[0][0, 16:32].int().tolist() == [k + 2 for k in step]
+    assert torch.equal(torch.cat(chains, dim=1).sort().values, index)
+
+    # Large terms that cancel inside a step of the fragments, but not inside 16 neighbours in K.
+    generator = torch.Generator().manual_seed(4)
+    terms = torch.randint(-127, 128, (200, length), generator=generator).double() * 2.0**-12
+    first = torch.cat([accumulation._chains(index)[0][0, i : i + 16] for i in range(0, 64, 16)]).long().view(-1, 16)
+    for members in first:
+        terms[:, members[0]], terms[:, members[-1]] = 2.0**20, -(2.0**20)
+    sums = sum(_truncating_mma(chain.contiguous()) for chain in accumulation._chains(terms))
+    assert isinstance(sums, Tensor)
+    error = (sums.float().double() - terms.sum(dim=1)).abs()
+    assert (error <= accumulation.sharp(terms)).all()
+    assert error.max() > 0
+    assert (accumulation.sharp(terms) < StepSum(step=16, group=1).sharp(terms)).all()

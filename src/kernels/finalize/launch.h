@@ -1,0 +1,14 @@
+#pragma once
+
+#include "kernels/common/params.h"
+#include "plan/plan.h"
+
+namespace cake_moe::finalize {
+
+// Loads the kernel. nullptr or an error text, here and below.
+const char* load();
+
+// y and route_row of the plan's workspace -> params.output. `stream` is a cudaStream_t.
+const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream);
+
+}  // namespace cake_moe::finalize

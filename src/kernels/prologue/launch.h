@@ -1,0 +1,15 @@
+#pragma once
+
+#include "kernels/common/params.h"
+#include "plan/plan.h"
+
+namespace cake_moe::prologue {
+
+// Sets the kernel's attributes and loads it. nullptr or an error text, here and below.
+const char* load();
+
+// Quantises the input and routes. Fills expert_offsets, row_route, route_row, tiles, tile_count, xq, xs and x_half of
+// the plan's workspace; tile_tokens is the most rows of a token tile. `stream` is a cudaStream_t.
+const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, int tile_tokens, void* stream);
+
+}  // namespace cake_moe::prologue

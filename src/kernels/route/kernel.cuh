@@ -1,0 +1,189 @@
+// Routes -> rows sorted by expert, ascending route index inside an expert: a stable counting sort by one CTA or one
+// cluster. Each warp owns a contiguous range of routes; counting, prefix sums over (CTA, warp), then stable ranks by
+// matching equal ids inside a warp. No step depends on the order of atomics, so the result is reproducible.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/sync.cuh"
+#include "kernels/route/config.h"
+#include "plan/workspace.h"
+
+namespace cake_moe::route {
+
+struct Args {
+  const int32_t* ids;       // [M, 16]
+  int num_tokens;           // M
+  int tile_tokens;          // most rows of a token tile, a multiple of 8
+  int32_t* expert_offsets;  // [E + 1]
+  int32_t* row_route;       // [16 * M]
+  int32_t* route_row;       // [16 * M]
+  int4* tiles;              // expert, first row, rows, 0 of each token tile
+  int32_t* tile_count;      // [1]
+};
+
+struct Shared {
+  uint32_t next_row[kWarps][kExperts];  // first a count, then the next row of a warp's routes of an expert
+  uint32_t cta_rows[kExperts];          // this CTA's routes of an expert; read by the cluster
+  uint32_t cta_first[kExperts];         // routes of an expert in the CTAs before this one
+  uint32_t expert_rows[kExperts];
+  uint64_t warp_sums[kWarps];
+};
+
+__device__ __forceinline__ bool is_expert(int32_t id) { return static_cast<uint32_t>(id) < kExperts; }
+
+// Equal tiles of an expert's rows, so that the last one is not nearly empty.
+struct TileSplit {
+  int count, rows;
+  __device__ TileSplit(int expert_rows, int tile_tokens) {
+    count = (expert_rows + tile_tokens - 1) / tile_tokens;
+    rows = count == 0 ? 0 : ((expert_rows + count - 1) / count + 7) / 8 * 8;
+  }
+};
+
+struct Range {
+  int begin, end;
+};
+
+__device__ __forceinline__ Range warp_routes(const Args& args) {
+  const int routes = args.num_tokens * kTopK;
+  const int warps = ptx::cluster_size() * kWarps;
+  const int share = (routes + warps * 32 - 1) / (warps * 32) * 32;
+  const int begin =
+      min(routes, (static_cast<int>(ptx::cluster_rank()) * kWarps + static_cast<int>(threadIdx.x) / 32) * share);
+  return {begin, min(routes, begin + share)};
+}
+
+__device__ __forceinline__ void count_routes(const Args& args, Shared& shared) {
+  for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads) (&shared.next_row[0][0])[i] = 0;
+  __syncthreads();
+  const Range range = warp_routes(args);
+#pragma unroll 4
+  for (int i = range.begin + threadIdx.x % 32; i < range.end; i += 32) {
+    const int32_t id = args.ids[i];
+    if (is_expert(id)) atomicAdd(&shared.next_row[threadIdx.x / 32][id], 1u);
+  }
+  __syncthreads();
+}
+
+// next_row becomes the number of an expert's routes in the CTA's earlier warps.
+__device__ __forceinline__ void scan_warps(Shared& shared) {
+  for (int e = threadIdx.x; e < kExperts; e += kThreads) {
+    uint32_t sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const uint32_t count = shared.next_row[w][e];
+      shared.next_row[w][e] = sum;
+      sum += count;
+    }
+    shared.cta_rows[e] = sum;
+  }
+}
+
+__device__ __forceinline__ void scan_cluster(Shared& shared) {
+  const uint32_t rank = ptx::cluster_rank(), size = ptx::cluster_size();
+  for (int e = threadIdx.x; e < kExperts; e += kThreads) {
+    uint32_t first = 0, all = 0;
+    for (uint32_t c = 0; c < size; ++c) {
+      const uint32_t rows = ptx::load_cluster(&shared.cta_rows[e], c);
+      first += c < rank ? rows : 0;
+      all += rows;
+    }
+    shared.cta_first[e] = first;
+    shared.expert_rows[e] = all;
+  }
+  __syncthreads();
+}
+
+// Exclusive sum over the threads of the CTA; the last thread's result plus its value is the total.
+__device__ __forceinline__ uint64_t exclusive_scan(uint64_t value, Shared& shared) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint64_t sum = value;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const uint64_t below = __shfl_up_sync(~0u, sum, d);
+    if (lane >= d) sum += below;
+  }
+  if (lane == 31) shared.warp_sums[warp] = sum;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) sum += shared.warp_sums[w];
+  return sum - value;
+}
+
+// Rows in the low half, token tiles in the high half of one sum. Every CTA needs the offsets; the tiles are shared out.
+__device__ __forceinline__ void place_experts(const Args& args, Shared& shared) {
+  const uint32_t rank = ptx::cluster_rank(), size = ptx::cluster_size();
+  const int first = 2 * threadIdx.x;
+  uint64_t sums[2] = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (first + i >= kExperts) break;
+    const uint32_t rows = shared.expert_rows[first + i];
+    sums[i] = static_cast<uint64_t>(TileSplit(rows, args.tile_tokens).count) << 32 | rows;
+  }
+  uint64_t before = exclusive_scan(sums[0] + sums[1], shared);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int e = first + i;
+    if (e >= kExperts) break;
+    const uint32_t offset = static_cast<uint32_t>(before);
+    const int first_tile = static_cast<int>(before >> 32);
+    const uint32_t warp_offset = offset + shared.cta_first[e];
+    for (int w = 0; w < kWarps; ++w) shared.next_row[w][e] += warp_offset;
+    const int rows = shared.expert_rows[e];
+    const TileSplit split(rows, args.tile_tokens);
+    for (int t = rank; t < split.count; t += size) {
+      const int skip = t * split.rows;
+      args.tiles[first_tile + t] = make_int4(e, static_cast<int>(offset) + skip, min(split.rows, rows - skip), 0);
+    }
+    before += sums[i];
+    if (rank != 0) continue;
+    args.expert_offsets[e] = offset;
+    if (e == kExperts - 1) {
+      args.expert_offsets[kExperts] = static_cast<uint32_t>(before);
+      *args.tile_count = static_cast<int>(before >> 32);
+    }
+  }
+  __syncthreads();
+}
+
+__device__ __forceinline__ void rank_routes(const Args& args, Shared& shared) {
+  const int lane = threadIdx.x % 32;
+  uint32_t* next_row = shared.next_row[threadIdx.x / 32];
+  const Range range = warp_routes(args);
+  constexpr int kAhead = 4;  // rounds whose ids are loaded together
+  for (int batch = range.begin; batch < range.end; batch += 32 * kAhead) {
+    int32_t ids[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int route = batch + 32 * i + lane;
+      ids[i] = route < range.end ? args.ids[route] : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int route = batch + 32 * i + lane;
+      const bool valid = is_expert(ids[i]);
+      const uint32_t same = __match_any_sync(~0u, valid ? ids[i] : -1);
+      const uint32_t first = valid ? next_row[ids[i]] : 0;
+      __syncwarp();
+      if (valid && lane == __ffs(same) - 1) next_row[ids[i]] = first + __popc(same);
+      __syncwarp();
+      const int32_t row = static_cast<int32_t>(first + __popc(same & ((1u << lane) - 1)));
+      if (valid) args.row_route[row] = route;
+      if (route < range.end) args.route_row[route] = valid ? row : ids[i] == -1 ? kNoRoute : kInvalidRoute;
+    }
+  }
+}
+
+// By all kThreads threads of every CTA of the cluster.
+__device__ __forceinline__ void route_tokens(const Args& args, Shared& shared) {
+  count_routes(args, shared);
+  scan_warps(shared);
+  ptx::cluster_barrier();  // cta_rows of every CTA written
+  scan_cluster(shared);
+  place_experts(args, shared);
+  rank_routes(args, shared);
+  ptx::cluster_barrier();  // cta_rows of this CTA no longer read
+}
+
+}  // namespace cake_moe::route

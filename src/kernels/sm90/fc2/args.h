@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cake_moe::sm90::fc2 {
+
+// Token tiles and rows as in plan/workspace.h.
+struct Args {
+  const uint8_t* weights;     // e2m1 pairs [E, 3584, 192], stored row order
+  const uint8_t* scales;      // e4m3 [E, 3584 * 24], 128x4 interleave
+  const int4* tiles;          // [tile_count], expert, first row, rows, 0
+  const int32_t* tile_count;  // [1]
+  const float* alpha;         // dA*dW2 [E]
+  const uint8_t* hq;          // e2m1 [R, 192]
+  const uint8_t* hs;          // e4m3 [R, 24]
+  uint16_t* y;                // bf16 [R, 3584]
+};
+
+}  // namespace cake_moe::sm90::fc2

@@ -1,0 +1,71 @@
+// FC2. A unit is one token tile by kUnitRows stored weight rows, half of them for each consumer warpgroup; the ring
+// lets one warpgroup run ahead, so that one stores while the other multiplies. The tile's tokens stay in shared memory
+// for all of its units.
+//
+//   producer  --- unit_arrived[slot] --->  consumers   (weights and scales by bulk copies)
+//   producer  <-- unit_consumed[slot] ---  consumers   (one arrival a warp)
+#pragma once
+
+#include "kernels/sm90/fc2/epilogue.cuh"
+
+namespace cake_moe::sm90::fc2 {
+
+template <typename C>
+__device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, const Schedule& schedule, int group) {
+  RingPosition<C::kSlots> at;
+  int current = -1;
+  int4 tile{};
+  float factor = 0.0f;
+  schedule.for_each([&](int unit) {
+    if (unit / C::kRowBlocks != current) {
+      current = unit / C::kRowBlocks;
+      tile = __ldcg(&args.tiles[current]);
+      factor = __ldg(&args.alpha[tile.x]) * kUnshift;
+      ptx::named_barrier(1, C::kConsumerThreads);  // no warpgroup multiplies the previous tile any more
+      load_tokens(args, shared, tile);
+      ptx::fence_async_shared();
+      ptx::named_barrier(1, C::kConsumerThreads);  // the tile is complete
+    }
+    ptx::mbarrier_wait(&shared.unit_arrived[at.slot], at.phase);
+    float acc[C::kTokens / 2];
+    accumulate<C>(shared.slots[at.slot], shared.tokens, group, acc);
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.unit_consumed[at.slot]);
+    store_subtile<C>(args, tile, factor, unit % C::kRowBlocks * C::kUnitRows + 64 * group, acc);
+    at.advance();
+  });
+}
+
+template <typename C>
+__device__ __forceinline__ void init_barriers(Shared<C>& shared) {
+  if (threadIdx.x == 0) {
+    for (int slot = 0; slot < C::kSlots; ++slot) {
+      ptx::mbarrier_init(&shared.unit_arrived[slot], 1);
+      ptx::mbarrier_init(&shared.unit_consumed[slot], 4 * C::kConsumers);
+    }
+    ptx::mbarrier_init_fence();
+  }
+  __syncthreads();
+}
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm) cake_moe_sm90_fc2(const Args args) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
+  static_assert(sizeof(Shared<C>) <= max_smem_bytes(C::kCtasPerSm));
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  init_barriers(shared);
+  // The route stage ended before FC1 let this grid start: the token tiles may be read, and the first weights loaded,
+  // while FC1 still runs.
+  const Schedule schedule(__ldcg(args.tile_count), C::kRowBlocks);
+  ptx::grid_launch_dependents();
+  if (warp >= 4 * C::kConsumers) {
+    if constexpr (C::kProducerWarps == 4) ptx::lower_registers<C::kProducerRegisters>();
+    if (threadIdx.x == C::kConsumerThreads) produce(args, shared, schedule);
+  } else {
+    if constexpr (C::kProducerWarps == 4) ptx::raise_registers<C::kConsumerRegisters>();
+    ptx::grid_dependency_wait();
+    consume(args, shared, schedule, warp / 4);
+  }
+}
+
+}  // namespace cake_moe::sm90::fc2

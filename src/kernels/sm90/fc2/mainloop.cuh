@@ -1,0 +1,124 @@
+// FC2's producer (weights and scales into a ring), the token tile, and the consumers' accumulation.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/ptx/copy.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/sm90/fc2/args.h"
+#include "kernels/sm90/fc2/schedule.cuh"
+#include "kernels/sm90/mma.cuh"
+
+namespace cake_moe::sm90::fc2 {
+
+template <typename C>
+struct Shared {
+  struct Slot {
+    alignas(128) uint8_t weights[C::kWeightBytes];  // [row][192 bytes]
+    uint8_t scales[C::kScaleBytes];                 // [6 atoms of 512 bytes]
+  };
+  alignas(1024) uint8_t tokens[C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
+  Slot slots[C::kSlots];
+  uint64_t unit_arrived[C::kSlots];
+  uint64_t unit_consumed[C::kSlots];
+};
+
+template <typename C>
+__device__ __forceinline__ void produce(const Args& args, Shared<C>& shared, const Schedule& schedule) {
+  const uint64_t policy = C::kWide ? ptx::policy_evict_last() : ptx::policy_evict_first();
+  RingPosition<C::kSlots> at;
+  int current = -1;
+  int64_t expert = 0;
+  schedule.for_each([&](int unit) {
+    const int tile = unit / C::kRowBlocks;
+    if (tile != current) {
+      current = tile;
+      expert = __ldcg(&args.tiles[tile]).x;
+    }
+    auto& slot = shared.slots[at.slot];
+    uint64_t* arrived = &shared.unit_arrived[at.slot];
+    const int64_t block = expert * C::kRowBlocks + unit % C::kRowBlocks;
+    ptx::mbarrier_wait(&shared.unit_consumed[at.slot], at.phase ^ 1);
+    ptx::mbarrier_arrive_expect(arrived, C::kWeightBytes + C::kScaleBytes);
+    ptx::bulk_copy(slot.weights, args.weights + block * C::kWeightBytes, C::kWeightBytes, arrived, policy);
+    ptx::bulk_copy(slot.scales, args.scales + block * C::kScaleBytes, C::kScaleBytes, arrived, policy);
+    at.advance();
+  });
+}
+
+// hq, hs of the tile's rows -> fp16 operand, by all consumer threads. Padding tokens keep what was there: they only
+// reach accumulator columns that are never stored.
+template <typename C>
+__device__ __forceinline__ void load_tokens(const Args& args, Shared<C>& shared, const int4& tile) {
+  for (int item = threadIdx.x; item < tile.z * C::kPieces; item += C::kConsumerThreads) {
+    const int token = item / C::kPieces, piece = item % C::kPieces;
+    const int64_t row = tile.y + token;
+    const uint4 codes = __ldcg(reinterpret_cast<const uint4*>(args.hq + row * kFc2RowBytes) + piece);
+    const __half2 scales =
+        shifted_scales(__ldcg(reinterpret_cast<const uint16_t*>(args.hs + row * kFc2Groups) + piece));
+    const uint32_t words[] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      uint32_t pairs[4];
+      dequantize_word(words[w], w < 2 ? __low2half2(scales) : __high2half2(scales), pairs);
+      uint8_t* segment = shared.tokens + (2 * (piece / 4) + w / 2) * C::kSegmentBytes;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int byte = segment_byte(w % 2, k / 2, k % 2, piece % 4);
+        *reinterpret_cast<uint32_t*>(segment + swizzled_byte(token, byte / 16) + byte % 16) = pairs[k];
+      }
+    }
+  }
+}
+
+// Stored row (of a subtile of 64) that lane row r of a warp's fragment holds; its second row is 8 further. Chosen so
+// that the two rows are neighbouring output columns and a warp's eight lane rows make 32 contiguous bytes of output.
+__device__ __forceinline__ int lane_column(int r) { return (r & 4) | (r & 1) << 1 | (r & 2) >> 1; }
+__device__ __forceinline__ int stored_row(int warp, int r) {
+  const int column = lane_column(r);
+  return 32 * (warp / 2) + 16 * (column % 2) + 4 * (warp % 2) + column / 2;
+}
+
+template <typename C>
+__device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot, const uint8_t* tokens, int subtile,
+                                           float (&acc)[C::kTokens / 2]) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const int t = lane % 4, row = 64 * subtile + stored_row(warp, lane / 4);
+  const uint8_t* weights = slot.weights + row * kFc2RowBytes + t * 16;
+  const uint8_t* scales =
+      slot.scales + row / 128 * (128 * kFc2Groups) + t / 2 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + t % 2 * 2;
+  const uint32_t address = ptx::shared_address(tokens);
+  const uint64_t descriptor = ptx::swizzle128_descriptor(address);
+  clear(acc);
+  constexpr int kLast = C::kBuffers - 1;
+  uint32_t a[C::kBuffers][kSteps][4];
+#pragma unroll
+  for (int i = 0; i < C::kSegments / 2; ++i) {
+    const uint4 low = *reinterpret_cast<const uint4*>(weights + 64 * i);
+    const uint4 high = *reinterpret_cast<const uint4*>(weights + 8 * kFc2RowBytes + 64 * i);
+    const __half2 low_scales = shifted_scales(*reinterpret_cast<const uint16_t*>(scales + 1024 * i));
+    const __half2 high_scales = shifted_scales(*reinterpret_cast<const uint16_t*>(scales + 8 * 16 + 1024 * i));
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const __half2 low_scale = half == 0 ? __low2half2(low_scales) : __high2half2(low_scales);
+      const __half2 high_scale = half == 0 ? __low2half2(high_scales) : __high2half2(high_scales);
+      dequantize_segment(half == 0 ? low.x : low.z, half == 0 ? low.y : low.w, low_scale, half == 0 ? high.x : high.z,
+                         half == 0 ? high.y : high.w, high_scale, a[half & kLast]);
+      if constexpr (C::kWarpMma) {
+        multiply_segment<C::kTokens>(acc, a[half & kLast], address + (2 * i + half) * C::kSegmentBytes);
+      } else {
+        start_segment<C::kTokens>(acc, a[half & kLast], descriptor + (2 * i + half) * (C::kSegmentBytes >> 4));
+        ptx::wgmma_wait<kLast>();
+      }
+    }
+  }
+  if constexpr (C::kWarpMma) {
+    __syncwarp();
+  } else {
+    ptx::wgmma_wait<0>();
+#pragma unroll
+    for (int j = 0; j < C::kTokens / 2; ++j) ptx::pin(acc[j]);
+  }
+}
+
+}  // namespace cake_moe::sm90::fc2
