@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,14 @@ from cake_moe.testing.inputs import MoeInputs, make_inputs
 from cake_moe.testing.routings import expert_pool
 
 EXPERTS = expert_pool(32)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fresh_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that another build of this library left in torch's compile caches: they do not know its constants."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
 
 
 @pytest.fixture(autouse=True)
