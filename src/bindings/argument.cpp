@@ -78,6 +78,29 @@ Place place_of(const Tensor& tensor) {
   return {index};
 }
 
+// Bytes from the start of the storage to the end of the last element.
+int64_t needed_storage(const Argument& argument) {
+  if (argument.bytes == 0) return 0;
+  int64_t offset;
+  int64_t* strides;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(argument.tensor->get(), &offset));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(argument.tensor->get(), &strides));
+  int64_t last = offset;
+  for (size_t dim = 0; dim < argument.shape.size(); ++dim) last += (argument.shape[dim] - 1) * strides[dim];
+  return (last + 1) * static_cast<int64_t>(aoti_torch_dtype_element_size(argument.dtype));
+}
+
+// A storage can be freed or shrunk under a tensor (untyped_storage().resize_).
+void require_storage(const Argument& argument) {
+  int64_t size;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(argument.tensor->get(), &size));
+  const int64_t needed = needed_storage(argument);
+  if (size < needed) {
+    refuse(argument.op, argument.name, "backed by " + std::to_string(needed) + " bytes of storage",
+           std::to_string(size));
+  }
+}
+
 // The shims cannot ask a tensor whether it requires grad. A view of one that does has a grad_fn, that is, it is no leaf
 // (autograd's fallback for operators without a derivative does not disable autograd around the kernel).
 bool would_record_grad(const Tensor& tensor) {
@@ -98,6 +121,7 @@ int64_t Argument::numel() const {
 }
 
 Argument describe(const char* op, const char* name, const Tensor& tensor) {
+  if (!tensor.defined()) refuse(op, name, "a tensor", "None");
   Argument argument{op, name, &tensor, 0, place_of(tensor), {}, 0, nullptr};
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &argument.dtype));
   int64_t* sizes;
@@ -105,6 +129,7 @@ Argument describe(const char* op, const char* name, const Tensor& tensor) {
   argument.shape = {sizes, static_cast<size_t>(tensor.dim())};
   argument.bytes = argument.numel() * static_cast<int64_t>(aoti_torch_dtype_element_size(argument.dtype));
   argument.data = static_cast<const uint8_t*>(tensor.const_data_ptr());
+  require_storage(argument);
   return argument;
 }
 

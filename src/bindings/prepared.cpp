@@ -31,6 +31,13 @@ Registry& registry() {
   return *instance;
 }
 
+// Whether preparing `fresh` overwrites the constants of `old`: another start in the same memory.
+bool constants_overlap(const WorkspaceKey& old, const WorkspaceKey& fresh) {
+  const auto begin = [](const WorkspaceKey& key) { return static_cast<const uint8_t*>(key.data); };
+  const bool overlap = begin(old) < begin(fresh) + fresh.bytes && begin(fresh) < begin(old) + old.bytes;
+  return old.place == fresh.place && old.data != fresh.data && overlap;
+}
+
 std::string ranges_text(const Counts& counts) {
   std::string text;
   int shown = 0;
@@ -54,6 +61,7 @@ namespace prepared {
 void add(const WorkspaceKey& key, int num_tokens, bool up_to) {
   Registry& state = registry();
   const std::lock_guard lock(state.mutex);
+  std::erase_if(state.counts, [&](const auto& entry) { return constants_overlap(entry.first, key); });
   Counts& counts = state.counts[key];
   for (int count = up_to ? 1 : num_tokens; count <= num_tokens; ++count) counts.set(count);
 }

@@ -37,6 +37,16 @@ void write_constant(const Argument& workspace, const Extent& extent, const Betas
   }
 }
 
+// Memory that was given another purpose since it was prepared has lost the constants. A GPU's cannot be read here.
+bool constants_intact(const Argument& workspace) {
+  if (!workspace.place.is_cpu()) return true;
+  const WorkspaceLayout layout = workspace_layout({1, Arch::kCpu, 0});
+  const auto holds = [&](Section section, const Betas& betas) {
+    return std::memcmp(workspace.data + layout[section].offset, betas.data(), sizeof betas) == 0;
+  };
+  return holds(Section::kBeta, kBetas) && holds(Section::kLinearBeta, kLinearBetas);
+}
+
 void refuse_capture(Place place) {
   torch_cuda::fused_moe_problem(kPrepare, place, 1);
   if (torch_cuda::is_capturing(torch_cuda::current_stream(place))) {
@@ -58,13 +68,14 @@ void make_ready(const Argument& workspace) {
 }
 
 void require_prepared(const Argument& workspace, const WorkspaceKey& key, int num_tokens) {
-  if (prepared::contains(key, num_tokens)) return;
+  const bool known = prepared::contains(key, num_tokens);
+  if (known && constants_intact(workspace)) return;
   if (auto_prepare.load(std::memory_order_relaxed)) {
     make_ready(workspace);
     return;
   }
   refuse(workspace.op, workspace.name, "prepared for " + std::to_string(num_tokens) + " tokens (prepare_workspace)",
-         prepared::describe(key));
+         known ? "one that was overwritten since" : prepared::describe(key));
 }
 
 void prepare_workspace(const Tensor& workspace, int64_t num_tokens, bool up_to) {
