@@ -1,6 +1,12 @@
-"""Fake (meta) implementations: shapes and dtypes only, so that a number of tokens stays symbolic under tracing."""
+"""Fake (meta) implementations: shapes and dtypes only, so that a number of tokens stays symbolic under tracing.
+
+One meta tensor among real ones is enough for torch to come here instead of to a kernel, so they refuse devices that
+differ.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -11,6 +17,27 @@ from ._native import _C
 
 WORKSPACE_BYTES_PER_TOKEN: int = _C.workspace_bytes(2) - _C.workspace_bytes(1)
 WORKSPACE_FIXED_BYTES: int = _C.workspace_bytes(1) - WORKSPACE_BYTES_PER_TOKEN
+
+_FUSED_MOE = ("input", "token_selected_experts", "token_final_scales", "fc1_expert_weights", "fc2_expert_weights")
+
+
+def _require_one_device(function: str, operands: Iterable[tuple[str, Tensor | None]]) -> None:
+    """The rule of the kernels: every operand is where the first one is."""
+    place: torch.device | None = None
+    for name, tensor in operands:
+        if tensor is None:
+            continue
+        place = place or tensor.device
+        if tensor.device != place:
+            raise ValueError(f"{function}: {name} must be on {place}, got {tensor.device}")
+
+
+def _named(
+    inputs: tuple[Tensor, ...], quant_scales: list[Tensor], **others: Tensor | None
+) -> Iterable[tuple[str, Tensor | None]]:
+    yield from zip(_FUSED_MOE, inputs, strict=True)
+    yield from ((f"quant_scales[{index}]", scale) for index, scale in enumerate(quant_scales))
+    yield from others.items()
 
 
 @torch.library.register_fake("cake::fused_moe")
@@ -26,7 +53,9 @@ def _fused_moe(
     situ_beta: Tensor | None = None,
     situ_linear_beta: Tensor | None = None,
 ) -> None:
-    return None
+    inputs = (input, token_selected_experts, token_final_scales, fc1_expert_weights, fc2_expert_weights)
+    betas = {"situ_beta": situ_beta, "situ_linear_beta": situ_linear_beta}
+    _require_one_device("fused_moe", _named(inputs, quant_scales, **betas, output=output, workspace=workspace))
 
 
 @torch.library.register_fake("cake::fused_moe_functional")
@@ -40,6 +69,9 @@ def _fused_moe_functional(
     situ_beta: Tensor | None = None,
     situ_linear_beta: Tensor | None = None,
 ) -> Tensor:
+    inputs = (input, token_selected_experts, token_final_scales, fc1_expert_weights, fc2_expert_weights)
+    betas = {"situ_beta": situ_beta, "situ_linear_beta": situ_linear_beta}
+    _require_one_device("fused_moe", _named(inputs, quant_scales, **betas))
     return input.new_empty(input.shape)
 
 
@@ -66,6 +98,7 @@ def _traced_workspace_size(mode: ProxyTorchDispatchMode, max_num_tokens: int) ->
 
 @torch.library.register_fake("cake::quantize_nvfp4")
 def _quantize_nvfp4(input: Tensor, encode_scale: Tensor) -> tuple[Tensor, Tensor]:
+    _require_one_device("quantize_nvfp4", (("input", input), ("encode_scale", encode_scale)))
     *rows, columns = input.shape
     packed = input.new_empty([*rows, columns // 2], dtype=torch.uint8)
     return packed, input.new_empty([*rows, columns // layout.GROUP], dtype=torch.uint8)

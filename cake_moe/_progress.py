@@ -37,7 +37,8 @@ def for_each(
     """Call the function on every item, on as many threads as torch uses, behind a progress bar.
 
     One thread an item scales where torch's own threads do not: they would meet after every small operation. torch has
-    a number of threads for each thread and a default for new ones; the default is 1 until this returns.
+    a number of threads for each thread and a default for new ones; the default is 1 until this returns. The
+    caller's gradient and inference modes, which are those of a thread too, hold for the function.
 
     Raises:
         Exception: what the function raised for the first item that failed; no further items are started.
@@ -47,9 +48,15 @@ def for_each(
         for item in track(items, description, enabled=enabled):
             function(item)
         return
+    inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    def run(item: T) -> None:
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            function(item)
+
     try:
         with ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1)) as pool:
-            futures = [pool.submit(function, item) for item in items]
+            futures = [pool.submit(run, item) for item in items]
             try:
                 for future in track(futures, description, enabled=enabled):
                     future.result()

@@ -34,7 +34,7 @@ class LayerTensors:
 
         Raises:
             FileNotFoundError: no checkpoint at path.
-            ValueError: the layer has no experts, or a tensor exists twice.
+            ValueError: the layer has no experts, a tensor exists twice, or a file is malformed.
         """
         self.path = path
         self.layer = layer
@@ -110,7 +110,10 @@ class LayerTensors:
         file, name = self._where[key]
         if file not in self._files:
             self._files[file] = _open(file)
-        return self._files[file].get_slice(name)
+        try:
+            return self._files[file].get_slice(name)
+        except SafetensorError as error:
+            raise ValueError(f"load_checkpoint_layer: {file} lacks {name}, which the index places there") from error
 
 
 def _tensor_names(path: Path) -> Iterator[tuple[Path, str]]:
@@ -128,7 +131,7 @@ def _tensor_names(path: Path) -> Iterator[tuple[Path, str]]:
     else:
         files = [path]
     if path.suffix == ".json":
-        weight_map: Mapping[str, str] = json.loads(path.read_text())["weight_map"]
+        weight_map = _weight_map(path)
         paths = {file_name: path.parent / file_name for file_name in set(weight_map.values())}
         for file_name, file in sorted(paths.items()):
             if not file.is_file():
@@ -141,6 +144,20 @@ def _tensor_names(path: Path) -> Iterator[tuple[Path, str]]:
             raise FileNotFoundError(f"load_checkpoint_layer: {file} does not exist")
         for name in _open(file).keys():  # noqa: SIM118
             yield file, name
+
+
+def _weight_map(index: Path) -> Mapping[str, str]:
+    """File name of every tensor name."""
+    if not index.is_file():
+        raise FileNotFoundError(f"load_checkpoint_layer: {index} does not exist")
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # not UTF-8, or not JSON
+        raise ValueError(f"load_checkpoint_layer: {index} is no JSON: {error}") from error
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(file_name, str) for file_name in weight_map.values()):
+        raise ValueError(f"load_checkpoint_layer: {index} must hold an object weight_map of file names by tensor name")
+    return weight_map
 
 
 def _open(file: Path) -> Any:

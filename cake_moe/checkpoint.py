@@ -8,11 +8,12 @@ projection, all of the full intermediate width 3072. Only the slices of the rank
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from torch import Tensor
 from . import layout as _layout
 from ._progress import track
 from ._shards import LayerTensors
-from .weights import CanonicalWeights, PreparedWeights, check_block_scales
+from .weights import CanonicalWeights, PreparedWeights, check_block_scales, scale_rule
 
 FULL_INTERMEDIATE = _layout.TENSOR_PARALLEL * _layout.INTERMEDIATE
 # A full-width expert maps 18.6 MB; 64 MB above the result are allowed.
@@ -138,13 +139,19 @@ def load_checkpoint_layer(
         progress: show a progress bar; None: where stderr is a terminal.
 
     Raises:
-        ValueError: an argument is out of range; a tensor is missing, ambiguous, or of another dtype or shape; a scalar
-            is zero, negative, NaN, infinite or implausible for the convention; a block scale is negative or NaN; global
-            scales cannot be unified. The text names the tensor or the expert.
+        TypeError: layer, tp_rank or a number in experts is no integer.
+        ValueError: an argument is out of range; a file is malformed; a tensor is missing, ambiguous, or of another
+            dtype or shape; a scalar is zero, negative, NaN, infinite, subnormal (it, its inverse or a product of two)
+            or implausible for the convention; a block scale is negative or NaN; global scales cannot be unified. The
+            text names the file, the tensor or the expert.
         FileNotFoundError: there is no checkpoint at path, or a file that the index names is missing.
+
+    Source: the layouts of NVIDIA Model-Optimizer's and compressed-tensors' NVFP4 exports.
     """
     started = time.monotonic()
-    slots = list(range(_layout.EXPERTS)) if experts is None else [int(expert) for expert in experts]
+    layer = _integer("layer", layer)
+    tp_rank = None if tp_rank is None else _integer("tp_rank", tp_rank)
+    slots = list(range(_layout.EXPERTS)) if experts is None else [_integer("experts", expert) for expert in experts]
     _check_arguments(slots, tp_rank, layout, hidden_scale_policy, convention)
     names = CONVENTIONS[convention]
     tensors = LayerTensors(Path(path), layer)
@@ -175,7 +182,7 @@ def load_checkpoint_layer(
             weights.copy_expert(slot, first)
 
     input_scales = [x for s in scalars.values() for x in (s.w1_input, s.w3_input)]
-    hidden_scales = torch.tensor([scalars[expert].w2_input for expert in slots])
+    hidden_scales = _float32([scalars[expert].w2_input for expert in slots])
     report = CheckpointReport(
         path=Path(path),
         layer=layer,
@@ -192,6 +199,15 @@ def load_checkpoint_layer(
     )
     hidden_scale = hidden_scales.max() if hidden_scale_policy == "max" else hidden_scales
     return CheckpointLayer(weights, weights.quant_scales(max(input_scales), hidden_scale), report)
+
+
+def _integer(argument: str, value: object) -> int:
+    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
+        try:
+            return operator.index(value)
+        except TypeError:  # a tensor that is no integer
+            pass
+    raise TypeError(f"load_checkpoint_layer: {argument} must be an integer, got {value!r}")
 
 
 def _check_arguments(
@@ -255,10 +271,15 @@ def _read_scalar(tensors: LayerTensors, key: tuple[int, str, str], names: Conven
     stored = tensors.read_scalar(key)
     scale = stored
     if names.reciprocal and stored > 0:
-        scale = float(torch.tensor(stored).reciprocal())
-    if not 0 < stored < math.inf or not 0 < scale < math.inf:
-        raise ValueError(f"load_checkpoint_layer: {tensors.name(key)} must be positive and finite, got {stored:g}")
+        scale = float(_float32(stored).reciprocal())
+    rule = scale_rule(stored)
+    if rule is not None:
+        raise ValueError(f"load_checkpoint_layer: {tensors.name(key)} must be {rule}, got {stored:g}")
     return scale
+
+
+def _float32(values: float | list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32, device="cpu")
 
 
 def _load_expert(

@@ -246,6 +246,10 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("--full means all 896 experts; it excludes --experts")
     if options.experts is not None and not 1 <= options.experts <= layout.EXPERTS:
         parser.error(f"--experts must be in 1..{layout.EXPERTS}, got {options.experts}")
+    if not 0 <= options.tp_rank < layout.TENSOR_PARALLEL:
+        parser.error(f"--tp-rank must be in 0..{layout.TENSOR_PARALLEL - 1}, got {options.tp_rank}")
+    if options.layer < 0:
+        parser.error(f"--layer must not be negative, got {options.layer}")
     if not all(1 <= tokens <= layout.MAX_TOKENS for tokens in options.tokens):
         parser.error(f"token counts must be in 1..{layout.MAX_TOKENS}, got {' '.join(map(str, options.tokens))}")
     return options

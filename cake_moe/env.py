@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from . import _C, build_info
-from .ops import workspace_size
+from . import _C
+from .ops import build_facts, cpu_isa, workspace_size
 
 _PLAN_ARCHS = {"cpu": 0, "sm_90a": 132, "sm_100a": 148, "sm_103a": 160}
 """Architectures of the plan and the SM count of a whole chip (H200, B200, B300)."""
@@ -29,14 +29,14 @@ _SWITCHES = ("CAKE_MOE_CPU_ISA", "CAKE_MOE_VALIDATE", "CAKE_MOE_SYNC")
 
 def report() -> dict[str, str]:
     """Facts about the library, the machine and torch, as printable strings."""
-    info = build_info()
+    info = build_facts()
     facts = {
         "cake_moe": info["version"],
         "built with": f"compiler {info['compiler']}, CUDA {info['cuda_version'] or 'none'}",
         "fat binary": info["cuda_archs"] or "no CUDA code",
         "fused_moe runs on": ", ".join(info["fused_moe_archs"]),
         "CPU": _processor(),
-        "CPU instruction set": info["cpu_isa"],
+        "CPU instruction set": _instruction_set(),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.1f} GB",
         "python": f"{platform.python_version()} on {platform.platform()}",
         "glibc": "-".join(platform.libc_ver()),
@@ -45,6 +45,14 @@ def report() -> dict[str, str]:
     }
     facts |= {name: os.environ[name] for name in _SWITCHES if name in os.environ}
     return facts
+
+
+def _instruction_set() -> str:
+    """What a ticket about a bad CAKE_MOE_CPU_ISA needs is the reason, not a report that stops."""
+    try:
+        return cpu_isa()
+    except (RuntimeError, ValueError) as error:
+        return str(error)
 
 
 def _processor() -> str:

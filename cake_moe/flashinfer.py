@@ -94,8 +94,9 @@ def _require_equal(function: str, required: dict[str, tuple[object, object]]) ->
         _require(function, argument, same, repr(supported), value)
 
 
-def _require_rank(function: str, argument: str, rank: int, size: int) -> None:
-    _require(function, argument, 0 <= rank < size, f"in 0..{size - 1}", rank)
+def _require_rank(function: str, argument: str, rank: object, size: int) -> None:
+    valid = isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < size
+    _require(function, argument, valid, f"in 0..{size - 1}", rank)
 
 
 def _require_common(
@@ -112,10 +113,11 @@ def _require_common(
     **switches: bool,
 ) -> None:
     """Rules of the call and of the size query alike; `switches` must all be off."""
-    _require(function, "backend", backend == BACKEND, repr(BACKEND), backend)
-    known = activation_type in ActivationType._value2member_map_
+    known = isinstance(activation_type, int) and activation_type in ActivationType._value2member_map_
     activation = ActivationType(activation_type) if known else activation_type
-    _require(function, "activation_type", activation == ActivationType.Situ, "ActivationType.Situ", activation)
+    supported = known and activation == ActivationType.Situ
+    _require_equal(function, {"backend": (BACKEND, backend)})
+    _require(function, "activation_type", supported, "ActivationType.Situ", activation)
     _require_equal(
         function,
         {

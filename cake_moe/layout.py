@@ -10,7 +10,7 @@ nibble. One e4m3 scale covers 16 consecutive elements of K.
 
 from __future__ import annotations
 
-from functools import cache
+import math
 
 import torch
 from torch import Tensor
@@ -39,34 +39,31 @@ E4M3_MAX = 448.0
 E4M3_NAN = 0x7F
 
 
-@cache
-def _e2m1_values() -> Tensor:
-    magnitudes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float32)
-    return torch.cat([magnitudes, -magnitudes])
+def _e4m3_table() -> Tensor:
+    exponents = [max(code >> 3, 1) for code in range(128)]
+    magnitudes = [
+        ((code & 7) + 8 * (code > 7)) * 2.0 ** (e - 10) for code, e in zip(range(128), exponents, strict=True)
+    ]
+    magnitudes[E4M3_NAN] = math.nan
+    return torch.tensor(magnitudes + [-m for m in magnitudes], dtype=torch.float32, device="cpu")
 
 
-@cache
-def _e2m1_pairs() -> Tensor:
-    """The two values of every packed byte, complex [256], so that one look-up fetches both."""
-    byte = torch.arange(256)
-    return torch.complex(_e2m1_values()[byte & 15], _e2m1_values()[byte >> 4])
+# Built on import, with dtype and device: a first use under a fake-tensor mode, a default device or a default dtype
+# would leave its kind of tensor here for good.
+_E2M1_MAGNITUDES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+_E2M1_VALUES = torch.tensor(
+    _E2M1_MAGNITUDES + [-magnitude for magnitude in _E2M1_MAGNITUDES], dtype=torch.float32, device="cpu"
+)
+# The two values of every packed byte, complex [256], so that one look-up fetches both.
+_E2M1_PAIRS = torch.complex(_E2M1_VALUES.repeat(16), _E2M1_VALUES.repeat_interleave(16))
+_E4M3_VALUES = _e4m3_table()
+# Where the nearest of two neighbouring codes changes; exact in float32 and float64.
+_E2M1_MIDPOINTS = (_E2M1_VALUES[1:8] + _E2M1_VALUES[:7]) / 2
+_E4M3_MIDPOINTS = (_E4M3_VALUES[1:E4M3_NAN] + _E4M3_VALUES[: E4M3_NAN - 1]) / 2
 
 
-@cache
-def _e4m3_values() -> Tensor:
-    exponent, mantissa = torch.arange(128) >> 3, torch.arange(128) & 7
-    magnitudes = torch.where(
-        exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * torch.tensor([2.0 ** (e - 10) for e in range(16)])[exponent]
-    )
-    magnitudes[E4M3_NAN] = torch.nan
-    return torch.cat([magnitudes, -magnitudes]).float()
-
-
-@cache
-def _midpoints(name: str) -> Tensor:
-    """Where the nearest of two neighbouring codes changes; exact in float32 and float64."""
-    values = _e2m1_values()[:8] if name == "e2m1" else _e4m3_values()[:E4M3_NAN]
-    return (values[1:] + values[:-1]) / 2
+def _names(*dtypes: torch.dtype) -> str:
+    return " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
 def _look_up(table: Tensor, codes: Tensor) -> Tensor:
@@ -87,13 +84,13 @@ def encode_e2m1(x: Tensor) -> Tensor:
     Round to nearest, ties to the even code, saturating at +-6, the sign of zero kept. NaN gives +6, as
     ``cvt.rn.satfinite.e2m1x2.f32`` does.
     """
-    code = _nearest_code(x.abs(), _midpoints("e2m1")) + 8 * torch.signbit(x)
+    code = _nearest_code(x.abs(), _E2M1_MIDPOINTS) + 8 * torch.signbit(x)
     return torch.where(x.isnan(), 7, code).to(torch.uint8)
 
 
 def decode_e2m1(codes: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Values of e2m1 codes (uint8, 0..15), same shape; exact in every float dtype."""
-    return _look_up(_e2m1_values().to(dtype), codes)
+    return _look_up(_E2M1_VALUES.to(dtype), codes)
 
 
 def encode_e4m3(x: Tensor) -> Tensor:
@@ -101,13 +98,13 @@ def encode_e4m3(x: Tensor) -> Tensor:
 
     Round to nearest even, saturating at +-448 (infinities too), the sign kept. NaN gives 0x7F.
     """
-    code = _nearest_code(x.abs(), _midpoints("e4m3")) + 128 * torch.signbit(x)
+    code = _nearest_code(x.abs(), _E4M3_MIDPOINTS) + 128 * torch.signbit(x)
     return torch.where(x.isnan(), E4M3_NAN, code).to(torch.uint8)
 
 
 def decode_e4m3(codes: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Values of e4m3 codes (uint8 or float8_e4m3fn), same shape; exact. 0x7F and 0xFF are NaN."""
-    return _look_up(_e4m3_values().to(dtype), codes.view(torch.uint8))
+    return _look_up(_E4M3_VALUES.to(dtype), codes.view(torch.uint8))
 
 
 def pack_nibbles(codes: Tensor) -> Tensor:
@@ -136,14 +133,27 @@ def dequantize_nvfp4(
         ``[..., K]``. A block whose scale is NaN is NaN.
 
     Raises:
-        ValueError: the shapes do not belong together.
+        TypeError: packed or scales is no tensor.
+        ValueError: the shapes do not belong together, or another dtype than the ones above.
+
+    Source: NVIDIA's NVFP4 format as Model-Optimizer exports it.
     """
+    for argument, value, dtypes in (
+        ("packed", packed, (torch.uint8,)),
+        ("scales", scales, (torch.uint8, torch.float8_e4m3fn)),
+    ):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"dequantize_nvfp4: {argument} must be a torch.Tensor, got {type(value).__name__}")
+        if value.dtype not in dtypes:
+            raise ValueError(f"dequantize_nvfp4: {argument} must be {_names(*dtypes)}, got {_names(value.dtype)}")
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dequantize_nvfp4: dtype must be float32 or float64, got {_names(dtype)}")
     if packed.dim() == 0 or packed.shape[:-1] != scales.shape[:-1] or packed.shape[-1] * 2 != scales.shape[-1] * GROUP:
         raise ValueError(
             "dequantize_nvfp4: packed [..., K/2] and scales [..., K/16] must belong together, "
             f"got {tuple(packed.shape)} and {tuple(scales.shape)}"
         )
-    pairs = _look_up(_e2m1_pairs().to(dtype.to_complex()), packed)
+    pairs = _look_up(_E2M1_PAIRS.to(dtype.to_complex()), packed)
     values = torch.view_as_real(pairs).reshape(*scales.shape, GROUP)
     values.mul_(decode_e4m3(scales, dtype).unsqueeze(-1))
     return values.flatten(-2).mul_(decode_scale)
@@ -155,27 +165,27 @@ def fc1_row_order(intermediate: int = INTERMEDIATE) -> Tensor:
     Stored rows come in blocks of 32 for 16 features: up 0,2,..14 | gate 0,2,..14 | up 1,3,..15 | gate 1,3,..15.
     I must be a multiple of 16.
     """
-    row = torch.arange(2 * intermediate)
+    row = torch.arange(2 * intermediate, device="cpu")
     block, j, t = row // 32, row % 8, row % 32 // 8
     return 16 * block + 2 * j + t // 2 + intermediate * (t % 2)
 
 
 def fc1_row_order_inverse(intermediate: int = INTERMEDIATE) -> Tensor:
     """int64 ``[2I]``: the stored row of each canonical FC1 row (canonical = stored[inverse])."""
-    row = torch.arange(2 * intermediate)
+    row = torch.arange(2 * intermediate, device="cpu")
     feature, gate = row % intermediate, row // intermediate
     return 32 * (feature // 16) + 16 * (feature % 2) + 8 * gate + feature % 16 // 2
 
 
 def fc2_row_order(rows: int = FC2_ROWS) -> Tensor:
     """int64 ``[rows]``: the canonical output row that each stored FC2 row holds. rows must be a multiple of 32."""
-    row = torch.arange(rows)
+    row = torch.arange(rows, device="cpu")
     return 32 * (row // 32) + 4 * (row % 8) + row % 32 // 8
 
 
 def fc2_row_order_inverse(rows: int = FC2_ROWS) -> Tensor:
     """int64 ``[rows]``: the stored row of each canonical FC2 row."""
-    row = torch.arange(rows)
+    row = torch.arange(rows, device="cpu")
     return 32 * (row // 32) + 8 * (row % 4) + row % 32 // 4
 
 

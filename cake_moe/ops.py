@@ -39,6 +39,8 @@ _library.cake_moe_cpu_isa.restype = ctypes.c_char_p
 _WorkspaceKey = tuple[int, int, int]  # CUDA device index or -1, address, bytes
 _finalizers: dict[_WorkspaceKey, weakref.finalize[Any, Any]] = {}
 
+_OPERATOR_INT_BITS = 63
+
 _GEOMETRY = {
     "hidden_size": layout.HIDDEN,
     "intermediate_size": layout.INTERMEDIATE,
@@ -55,6 +57,10 @@ def _require_tensor(function: str, argument: str, value: object) -> None:
 def _require_count(function: str, argument: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, numbers.Integral, torch.SymInt)):
         raise TypeError(f"{function}: {argument} must be an int, got {type(value).__name__}")
+    if isinstance(value, torch.SymInt) or torch.compiler.is_compiling():
+        return
+    if int(value).bit_length() > _OPERATOR_INT_BITS:  # the operators, which check the range, cannot receive it
+        raise ValueError(f"{function}: {argument} must be in 1..{layout.MAX_TOKENS}, got {value}")
 
 
 def _require_inference(argument: str, value: Tensor) -> None:
@@ -110,7 +116,9 @@ def fused_moe(
             not finite and positive are a ValueError. This mode synchronises.)
 
     ``torch.ops.cake.fused_moe`` is the operator itself, for TorchScript and C++. A list that TorchScript owns serves
-    one call: torch's stable ABI takes its tensors out.
+    one call: torch's stable ABI takes its tensors out. So a module must build the list in every call or receive it as
+    an argument. Only the first call of these works, and the next one raises: a ``List[Tensor]`` attribute, a trace over
+    captured tensors, and what ``torch.jit.freeze`` or ``torch.jit.optimize_for_inference`` folds into a constant.
 
     Source: the Cake SiTU backend of FlashInfer's ``cutlass_fused_moe``, whose argument names these are.
     """
@@ -142,32 +150,43 @@ def fused_moe(
         list(quant_scales),
     )
     if workspace is None:
-        if output is not None:
-            _check_output(input, output)
-        result: Tensor = torch.ops.cake.fused_moe_functional(*inputs, situ_beta, situ_linear_beta)
-        return result if output is None else output.copy_(result)
+        if output is None or torch.compiler.is_compiling():
+            result: Tensor = torch.ops.cake.fused_moe_functional(*inputs, situ_beta, situ_linear_beta)
+            return result if output is None else _copy_in_graph(result, output)
+        workspace, tokens = _temporary_workspace(input)
+        torch.ops.cake.prepare_workspace(workspace, tokens)
+        try:
+            torch.ops.cake.fused_moe(*inputs, workspace, output, situ_beta, situ_linear_beta)
+        finally:
+            torch.ops.cake.forget_workspace(workspace)
+        return output
     if output is None:
         output = torch.empty_like(input)
     torch.ops.cake.fused_moe(*inputs, workspace, output, situ_beta, situ_linear_beta)
     return output
 
 
+def _temporary_workspace(input: Tensor) -> tuple[Tensor, int]:
+    """A workspace and its count of tokens, of some size even for an input that the operator is going to refuse."""
+    tokens = min(max(input.size(0), 1), layout.MAX_TOKENS) if input.dim() > 0 else 1
+    return torch.empty(workspace_size(tokens), dtype=torch.uint8, device=input.device), tokens
+
+
+def _copy_in_graph(result: Tensor, output: Tensor) -> Tensor:
+    """The end of a traced call without workspace: to prepare one would make its number of tokens a constant.
+
+    Overlap and alignment do not matter to a copy, but it would convert and broadcast.
+    """
+    for name in ("dtype", "shape", "device"):
+        wanted, got = getattr(result, name), getattr(output, name)
+        if got != wanted:
+            raise ValueError(f"fused_moe: output must be of the result's {name}, {wanted}, got {got}")
+    return output.copy_(result)
+
+
 def _require_no_capture(input: Tensor, argument: str) -> None:
     if not torch.compiler.is_compiling() and input.is_cuda and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(f"fused_moe: {argument} must be given while a stream is captured, got None")
-
-
-def _check_output(input: Tensor, output: Tensor) -> None:
-    """The rules for an output that no operator sees, in the operator's words."""
-    rules = (
-        (output.dtype == torch.bfloat16, "bfloat16", str(output.dtype).removeprefix("torch.")),
-        (output.shape == input.shape, f"of shape {list(input.shape)}", str(list(output.shape))),
-        (output.device == input.device, f"on {input.device}", str(output.device)),
-        (output.is_contiguous(), "contiguous", f"strides {list(output.stride())}"),
-    )
-    for holds, rule, value in rules:
-        if not holds:
-            raise ValueError(f"fused_moe: output must be {rule}, got {value}")
 
 
 def workspace_size(
@@ -245,6 +264,8 @@ def forget_workspace(workspace: Tensor) -> None:
 
     Raises:
         TypeError: ``workspace`` is no tensor.
+
+    Source: this library; FlashInfer has no counterpart.
     """
     _require_tensor("forget_workspace", "workspace", workspace)
     torch.ops.cake.forget_workspace(workspace)
@@ -303,8 +324,11 @@ def warmup(device: torch.device | str | int | None = None) -> None:
         device: the CPU or a GPU; None: the current GPU where there is one, else the CPU.
 
     Raises:
-        ValueError: another kind of device.
-        RuntimeError: no kernels for the device, or the driver is too old.
+        ValueError: another kind of device, or CAKE_MOE_CPU_ISA names no instruction set.
+        RuntimeError: no kernels for the device, the driver is too old, or CAKE_MOE_CPU_ISA names an instruction set
+            that the processor or the build does not have.
+
+    Source: this library; FlashInfer has no counterpart.
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -324,9 +348,27 @@ def build_info() -> dict[str, Any]:
         ``version``, ``compiler``, ``cuda_version`` and ``cuda_archs`` (empty without CUDA), ``fused_moe_archs`` (what
         :func:`fused_moe` runs on), ``kernels`` (architectures of each CUDA kernel), ``cpu_isas`` (instruction sets
         that are built) and ``cpu_isa`` (the one in use here).
+
+    Raises:
+        ValueError, RuntimeError: CAKE_MOE_CPU_ISA cannot be followed, as for :func:`warmup`.
+
+    Source: this library; FlashInfer has no counterpart.
     """
+    return build_facts() | {"cpu_isa": cpu_isa()}
+
+
+def build_facts() -> dict[str, Any]:
+    """:func:`build_info` without ``cpu_isa``, which depends on the processor and the environment."""
     info: dict[str, Any] = dict(_C.build_info())
     info["kernels"] = BUILD_CONFIG["kernels"]
     info["cpu_isas"] = BUILD_CONFIG["cpu_isas"]
-    info["cpu_isa"] = _library.cake_moe_cpu_isa().decode()
     return info
+
+
+def cpu_isa() -> str:
+    """The instruction set of the CPU kernels; errors as in :func:`build_info`."""
+    name: bytes | None = _library.cake_moe_cpu_isa()
+    if name is None:
+        torch.ops.cake._warmup(-1)  # fails for the same reason and says it
+        raise RuntimeError("build_info: the CPU instruction set must be known, got none")
+    return name.decode()

@@ -258,8 +258,10 @@ def fused_moe(
     """
     input_encode, fc1_scales, fc1_alpha, hidden_encode, fc2_scales, fc2_alpha = quant_scales
     experts = len(fc1_expert_weights)
-    beta = torch.full((experts,), _layout.DEFAULT_BETA) if situ_beta is None else situ_beta
-    linear_beta = torch.full((experts,), _layout.DEFAULT_LINEAR_BETA) if situ_linear_beta is None else situ_linear_beta
+    beta, linear_beta = (
+        torch.full((experts,), default, dtype=torch.float32) if given is None else given
+        for default, given in ((_layout.DEFAULT_BETA, situ_beta), (_layout.DEFAULT_LINEAR_BETA, situ_linear_beta))
+    )
 
     routes = route(token_selected_experts, experts)
     expert = routes.row_expert

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -23,6 +22,16 @@ _BYTES_PER_EXPERT = 3 * layout.HIDDEN * FULL_INTERMEDIATE * 9 // 16
 # The largest of 16 normal values is 1.77 standard deviations on average, and quantisation maps it to 6.
 _CODE_DEVIATION = layout.E2M1_MAX / 1.77
 _GLOBAL_EXPONENTS = (-15, -12)  # block scales stay between 2^5 and 256
+
+
+def _normal_pairs() -> Tensor:
+    step = (torch.arange(16, dtype=torch.float32, device="cpu") + 0.5) / 16
+    codes = layout.encode_e2m1(torch.special.ndtri(step) * _CODE_DEVIATION)
+    return layout.pack_nibbles(torch.stack([codes.repeat(16), codes.repeat_interleave(16)], dim=-1)).flatten()
+
+
+# uint8 [256]: from a uniform byte to two codes, each a sixteen-step normal distribution.
+_NORMAL_PAIRS = _normal_pairs()
 
 
 def write_synthetic_checkpoint(
@@ -82,8 +91,8 @@ def write_synthetic_checkpoint(
 
 def synthetic_expert(expert: int, *, seed: int = 0, layer: int = 1) -> dict[str, Tensor]:
     """The twelve tensors of one expert by their names; see :func:`write_synthetic_checkpoint`."""
-    generator = torch.Generator().manual_seed((seed << 20) + (layer << 10) + expert)
-    exponent_13, exponent_2 = torch.randint(*_GLOBAL_EXPONENTS, (2,), generator=generator).tolist()
+    generator = torch.Generator("cpu").manual_seed((seed << 20) + (layer << 10) + expert)
+    exponent_13, exponent_2 = torch.randint(*_GLOBAL_EXPONENTS, (2,), generator=generator, device="cpu").tolist()
     tensors: dict[str, Tensor] = {}
     for matrix, rows, columns, exponent in (
         ("w1", FULL_INTERMEDIATE, layout.HIDDEN, exponent_13),
@@ -91,24 +100,17 @@ def synthetic_expert(expert: int, *, seed: int = 0, layer: int = 1) -> dict[str,
         ("w3", FULL_INTERMEDIATE, layout.HIDDEN, exponent_13),
     ):
         name = f"{_PREFIX}.layers.{layer}.block_sparse_moe.experts.{expert}.{matrix}"
-        words = torch.randint(-(2**63), 2**63 - 1, (rows, columns // 16), generator=generator)
-        weight = _normal_pairs().index_select(0, words.view(torch.uint8).view(-1).int()).view(rows, columns // 2)
-        block_scale = torch.tensor(2.0**-exponent / (_CODE_DEVIATION * math.sqrt(columns)))
-        code = int(layout.encode_e4m3(block_scale))
+        words = torch.randint(-(2**63), 2**63 - 1, (rows, columns // 16), generator=generator, device="cpu")
+        weight = _NORMAL_PAIRS.index_select(0, words.view(torch.uint8).view(-1).int()).view(rows, columns // 2)
+        code = int(layout.encode_e4m3(_float32(2.0**-exponent / (_CODE_DEVIATION * math.sqrt(columns)))))
         size = (rows, columns // layout.GROUP)
-        codes = torch.randint(code - 4, code + 5, size, generator=generator, dtype=torch.uint8)
+        codes = torch.randint(code - 4, code + 5, size, generator=generator, dtype=torch.uint8, device="cpu")
         tensors[f"{name}.weight"] = weight
         tensors[f"{name}.weight_scale"] = codes.view(torch.float8_e4m3fn)
-        tensors[f"{name}.weight_scale_2"] = torch.tensor(2.0**exponent)
-        tensors[f"{name}.input_scale"] = torch.tensor(1.0)
+        tensors[f"{name}.weight_scale_2"] = _float32(2.0**exponent)
+        tensors[f"{name}.input_scale"] = _float32(1.0)
     return tensors
 
 
-@cache
-def _normal_pairs() -> Tensor:
-    """uint8 [256]: from a uniform byte to two codes, each a sixteen-step normal distribution."""
-    step = (torch.arange(16) + 0.5) / 16
-    codes = layout.encode_e2m1(torch.special.ndtri(step) * _CODE_DEVIATION)
-    return layout.pack_nibbles(
-        codes[layout.unpack_nibbles(torch.arange(256, dtype=torch.uint8)[:, None]).int()]
-    ).flatten()
+def _float32(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float32, device="cpu")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -20,7 +19,10 @@ from .ops import quantize_nvfp4
 
 LARGEST_BLOCK_SCALE = 0x7E  # above lie the NaN and every negative code
 AMAX_OF_UNIT_SCALE = layout.E4M3_MAX * layout.E2M1_MAX
-SMALLEST_AMAX = AMAX_OF_UNIT_SCALE * torch.finfo(torch.float32).tiny  # below, 1 / scale may overflow
+SMALLEST_NORMAL = torch.finfo(torch.float32).tiny
+SMALLEST_AMAX = AMAX_OF_UNIT_SCALE * SMALLEST_NORMAL  # below, 1 / scale may overflow
+_FC1_ORDER = layout.fc1_row_order()
+_FC2_ORDER = layout.fc2_row_order()
 
 
 class _ExpertWeights(ABC):
@@ -50,18 +52,30 @@ class _ExpertWeights(ABC):
             qX = 1/dX ``[1]``; FC1 block scales; dX*dW13 ``[E]``; qA = 1/dA ``[E]``; FC2 block scales; dA*dW2 ``[E]``.
 
         Raises:
-            ValueError: a scale is not positive and finite, or hidden_scale has another shape.
+            TypeError: a scale is neither a number nor a tensor.
+            ValueError: a scale, its inverse or its product with a global scale is not a positive, finite, normal
+                float32, or hidden_scale has another shape.
+
+        Source: the ``quant_scales`` of FlashInfer's ``cutlass_fused_moe`` for NVFP4.
         """
+        name = "quant_scales"
         _, w13_scales, w13_global, _, w2_scales, w2_global = self.tensors()
         experts = len(w13_global)
-        d_x = torch.as_tensor(input_scale, dtype=torch.float32, device=w13_global.device).reshape(-1)
-        d_a = torch.as_tensor(hidden_scale, dtype=torch.float32, device=w13_global.device).reshape(-1)
-        _check("quant_scales", "input_scale", len(d_x) == 1, "one number", list(d_x.shape))
-        _check("quant_scales", "hidden_scale", len(d_a) in (1, experts), f"one number or [{experts}]", list(d_a.shape))
-        _check_decode_scales("quant_scales", "input_scale", d_x)
-        _check_decode_scales("quant_scales", "hidden_scale", d_a)
+        d_x = _as_scale(name, "input_scale", input_scale, w13_global.device).reshape(-1)
+        d_a = _as_scale(name, "hidden_scale", hidden_scale, w13_global.device).reshape(-1)
+        _check(name, "input_scale", len(d_x) == 1, "one number", list(d_x.shape))
+        _check(name, "hidden_scale", len(d_a) in (1, experts), f"one number or [{experts}]", list(d_a.shape))
+        _check_decode_scales(name, "input_scale", d_x)
+        _check_decode_scales(name, "hidden_scale", d_a)
+        w13_global, w2_global = w13_global.detach(), w2_global.detach()
         q_a = d_a.reciprocal().expand(experts).contiguous()
-        return [d_x.reciprocal(), w13_scales, d_x * w13_global, q_a, w2_scales, w2_global / q_a]
+        fc1_alpha, fc2_alpha = d_x * w13_global, w2_global / q_a
+        for product, alpha in (("input_scale * w13_global", fc1_alpha), ("hidden_scale * w2_global", fc2_alpha)):
+            usable = (alpha >= SMALLEST_NORMAL) & (alpha < torch.inf)
+            if not bool(usable.all()):
+                index = int((~usable).nonzero()[0])
+                _check(name, product, False, "a finite normal float32", f"{alpha[index].item()} at {index}")
+        return [d_x.reciprocal(), w13_scales, fc1_alpha, q_a, w2_scales, fc2_alpha]
 
 
 @dataclass(frozen=True)
@@ -136,9 +150,8 @@ def _empty(experts: int, intermediate: int, device: torch.device | str) -> list[
     return fc1 + fc2
 
 
-@cache
 def _row_orders(device: torch.device) -> tuple[Tensor, Tensor]:
-    return layout.fc1_row_order().to(device), layout.fc2_row_order().to(device)
+    return _FC1_ORDER.to(device), _FC2_ORDER.to(device)
 
 
 def _check(function: str, argument: str, condition: bool, rule: str, value: object) -> None:
@@ -146,20 +159,47 @@ def _check(function: str, argument: str, condition: bool, rule: str, value: obje
         raise ValueError(f"{function}: {argument} must be {rule}, got {value}")
 
 
+def _require_tensor(function: str, argument: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{function}: {argument} must be a torch.Tensor, got {type(value).__name__}")
+
+
+def _as_scale(function: str, argument: str, value: float | Tensor, device: torch.device) -> Tensor:
+    try:
+        return torch.as_tensor(value, dtype=torch.float32, device=device).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        found = type(value).__name__
+        raise TypeError(f"{function}: {argument} must be a number or a torch.Tensor, got {found}") from error
+
+
 def _check_tensor(function: str, argument: str, value: Tensor, shape: tuple[int, ...], *dtypes: torch.dtype) -> None:
+    _require_tensor(function, argument, value)
     names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
     found = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     _check(function, argument, value.dtype in dtypes and value.shape == shape, f"{names} {list(shape)}", found)
 
 
+def scale_rule(scale: float) -> str | None:
+    """The rule that a decode scale breaks: it and its inverse enter products, so both must be normal float32 values."""
+    if not 0 < scale < torch.inf:
+        return "positive and finite"
+    if scale < SMALLEST_NORMAL:
+        return f"at least {SMALLEST_NORMAL:.3g}, the smallest normal float32"
+    if 1 / scale < SMALLEST_NORMAL:
+        return f"at most {1 / SMALLEST_NORMAL:.3g}, where its inverse is a normal float32"
+    return None
+
+
 def _check_decode_scales(function: str, argument: str, scales: Tensor) -> None:
-    usable = (scales > 0) & (scales < torch.inf)
+    usable = (scales >= SMALLEST_NORMAL) & (scales <= 1 / SMALLEST_NORMAL)
     if not bool(usable.all()):
         index = int((~usable).nonzero()[0])
-        _check(function, argument, False, "positive and finite", f"{scales[index].item()} at {index}")
+        value = scales[index].item()
+        _check(function, argument, False, str(scale_rule(value)), f"{value} at {index}")
 
 
 def _check_experts(function: str, argument: str, value: Tensor) -> int:
+    _require_tensor(function, argument, value)
     experts = value.shape[0] if value.dim() == 3 else 0
     rule = f"of shape [E, rows, columns] with E in 1..{layout.EXPERTS}"
     _check(function, argument, 1 <= experts <= layout.EXPERTS, rule, list(value.shape))
@@ -175,6 +215,8 @@ def check_block_scales(scales: Tensor, what: str) -> None:
 
     Raises:
         ValueError: a scale has its sign bit set or is NaN (the tensor cores would ignore the sign).
+
+    Source: block scales of NVIDIA Model-Optimizer's NVFP4 export, which are never negative.
     """
     if bool((scales > LARGEST_BLOCK_SCALE).any()):
         position = (scales > LARGEST_BLOCK_SCALE).nonzero()[0].tolist()
@@ -205,13 +247,24 @@ def prepare_weights(
         The prepared weights; their ``quant_scales`` carries the global scales.
 
     Raises:
-        ValueError: wrong shape or dtype, a NaN or infinite weight, or a global scale that is not positive and finite.
+        TypeError: w13 or w2 is no tensor, or global_scales no pair of numbers or tensors.
+        ValueError: wrong shape or dtype, a NaN or infinite weight, or a global scale that is not positive and finite,
+            or that is subnormal or has a subnormal inverse.
+
+    Source: the scales of NVIDIA Model-Optimizer's NVFP4 export; the row order and the scale interleave of FlashInfer's
+    TRTLLM weight preparation.
     """
     name = "prepare_weights"
     experts = _check_experts(name, "w13", w13)
     _check_tensor(name, "w13", w13, (experts, layout.FC1_ROWS, layout.HIDDEN), torch.bfloat16)
     _check_tensor(name, "w2", w2, (experts, layout.FC2_ROWS, layout.INTERMEDIATE), torch.bfloat16)
     _check(name, "w2", w2.device == w13.device, f"on {w13.device}", w2.device)
+    w13, w2 = w13.detach(), w2.detach()  # no gradient passes, and the quantiser refuses parameters
+    if global_scales is not None and not isinstance(global_scales, tuple | list):
+        found = type(global_scales).__name__
+        raise TypeError(f"{name}: global_scales must be a pair (dW13, dW2) or None, got {found}")
+    if global_scales is not None and len(global_scales) != 2:
+        _check(name, "global_scales", False, "a pair (dW13, dW2) or None", f"{len(global_scales)} values")
     out = PreparedWeights.empty(experts, w13.device)
     given = (None, None) if global_scales is None else global_scales
     _set_global_scale(out.fc1_global, given[0], "global_scales dW13")
@@ -233,7 +286,7 @@ def prepare_weights(
 def _set_global_scale(target: Tensor, given: float | Tensor | None, argument: str) -> None:
     if given is None:
         return
-    scale = torch.as_tensor(given, dtype=torch.float32).to(target.device)
+    scale = _as_scale("prepare_weights", argument, given, target.device)
     rule = f"one number or [{len(target)}]"
     _check("prepare_weights", argument, scale.shape in ((), target.shape), rule, list(scale.shape))
     _check_decode_scales("prepare_weights", argument, scale.reshape(-1))
@@ -273,8 +326,11 @@ def pack_weights(
         progress: show a progress bar; None: where stderr is a terminal.
 
     Raises:
+        TypeError: an argument is no tensor.
         ValueError: wrong shape or dtype, a negative or NaN block scale, or a global scale that is not positive and
-            finite.
+            finite, or that is subnormal or has a subnormal inverse.
+
+    Source: from the layout of NVIDIA Model-Optimizer's export to that of FlashInfer's TRTLLM weight preparation.
     """
     name = "pack_weights"
     experts = _check_experts(name, "w13", w13)
@@ -288,8 +344,8 @@ def pack_weights(
         _check_decode_scales(name, argument, scale)
     w13_scales, w2_scales = w13_scales.view(torch.uint8), w2_scales.view(torch.uint8)
     out = PreparedWeights.empty(experts, w13.device)
-    out.fc1_global.copy_(w13_global)
-    out.fc2_global.copy_(w2_global)
+    out.fc1_global.copy_(w13_global.detach())
+    out.fc2_global.copy_(w2_global.detach())
     for expert in track(range(experts), name, enabled=progress):
         check_block_scales(w13_scales[expert], f"{name}: w13_scales[{expert}]")
         check_block_scales(w2_scales[expert], f"{name}: w2_scales[{expert}]")
@@ -301,9 +357,14 @@ def unpack_weights(prepared: PreparedWeights) -> CanonicalWeights:
     """Exact inverse of :func:`pack_weights`.
 
     Raises:
+        TypeError: prepared is no :class:`PreparedWeights`.
         ValueError: wrong shape or dtype.
+
+    Source: from the layout of FlashInfer's TRTLLM weight preparation to that of NVIDIA Model-Optimizer's export.
     """
     name = "unpack_weights"
+    if not isinstance(prepared, PreparedWeights):
+        raise TypeError(f"{name}: prepared must be a PreparedWeights, got {type(prepared).__name__}")
     experts = _check_experts(name, "fc1_weights", prepared.fc1_weights)
     out = CanonicalWeights.empty(experts, layout.INTERMEDIATE, prepared.fc1_weights.device)
     for (argument, value), like in zip(vars(prepared).items(), out.tensors(), strict=True):

@@ -19,7 +19,7 @@ from cake_moe.layout import (
     FC2_ROWS,
     MAX_TOKENS,
 )
-from cake_moe.testing.inputs import MoeInputs, PreparedWeights, make_inputs
+from cake_moe.testing.inputs import MoeInputs, RandomWeights, make_inputs
 
 EXPERT_BYTES = FC1_ROWS * (FC1_ROW_BYTES + FC1_GROUPS) + FC2_ROWS * (FC2_ROW_BYTES + FC2_GROUPS)
 """Bytes of weights and block scales of one expert."""
@@ -66,12 +66,12 @@ def route_count(ids: Tensor) -> int:
     return int(((ids >= 0) & (ids < EXPERTS)).sum())
 
 
-def make_weights(seed: int) -> PreparedWeights:
+def make_weights(seed: int) -> RandomWeights:
     """Random prepared weights, all 896 experts present (2.08 GB), so that no read meets an unmapped page."""
-    return PreparedWeights(seed).touch(range(EXPERTS))
+    return RandomWeights(seed).touch(range(EXPERTS))
 
 
-def make_variants(case: Case, weights: PreparedWeights, seed: int, count: int) -> list[MoeInputs]:
+def make_variants(case: Case, weights: RandomWeights, seed: int, count: int) -> list[MoeInputs]:
     """Operands of `count` calls of a case that differ in input and routing; one for the warm state.
 
     Only experts that are present in `weights` are read.

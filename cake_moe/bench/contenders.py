@@ -12,7 +12,7 @@ from cake_moe import reference
 from cake_moe.layout import EXPERTS
 from cake_moe.ops import prepare_workspace, workspace_size
 from cake_moe.testing import stages
-from cake_moe.testing.inputs import MoeInputs, PreparedWeights
+from cake_moe.testing.inputs import MoeInputs, RandomWeights
 
 from .cases import touched_experts
 
@@ -53,7 +53,7 @@ class StreamingRead:
 
     name = "streaming read"
 
-    def __init__(self, weights: PreparedWeights, variants: Sequence[MoeInputs]) -> None:
+    def __init__(self, weights: RandomWeights, variants: Sequence[MoeInputs]) -> None:
         self._tensors = (weights.fc1, weights.fc1_scales, weights.fc2, weights.fc2_scales)
         self._counts = [len(touched_experts(variant.token_selected_experts)) for variant in variants]
         self._next = 0
@@ -103,7 +103,7 @@ class MatmulLoop:
             w13, w2 = self._pool[self._slot[index][expert]]
             up, gate = torch.mm(w13, x[tokens].T).chunk(2)
             only = slice(expert, expert + 1)
-            hidden = reference.situ(gate, up, torch.ones(1), beta[only], linear_beta[only])
+            hidden = reference.situ(gate, up, torch.ones(1, dtype=torch.float32), beta[only], linear_beta[only])
             output.index_add_(0, tokens, torch.mm(hidden.T, w2).mul_(route_weights))
         return output
 

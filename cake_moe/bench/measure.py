@@ -10,7 +10,7 @@ import torch
 
 from cake_moe.testing import stages
 from cake_moe.testing.compare import Report, compare
-from cake_moe.testing.inputs import MoeInputs, PreparedWeights
+from cake_moe.testing.inputs import MoeInputs, RandomWeights
 
 from .cases import EXPERT_BYTES, CacheEviction, Case, make_variants, route_count, touched_experts
 from .clock import Clock
@@ -72,7 +72,7 @@ def sample(
 
 
 def measure_case(
-    case: Case, weights: PreparedWeights, settings: Settings, clock: Clock, evict: CacheEviction
+    case: Case, weights: RandomWeights, settings: Settings, clock: Clock, evict: CacheEviction
 ) -> CaseResult:
     """Verify a case, then time the operator, the floor and the baseline on it.
 

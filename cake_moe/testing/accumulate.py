@@ -76,7 +76,7 @@ class LaneSum:
         steps = x.shape[1] // (self.lanes * self.run)
         xs = x.view(len(x), steps, self.lanes, self.run).permute(1, 2, 0, 3)
         ws = w.view(len(w), steps, self.lanes, self.run).permute(1, 2, 3, 0)
-        lanes = torch.zeros(self.lanes, len(x), len(w))
+        lanes = torch.zeros(self.lanes, len(x), len(w), dtype=torch.float32)
         for step in range(steps):
             lanes += xs[step] @ ws[step]
         while len(lanes) > 1:

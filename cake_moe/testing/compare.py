@@ -352,7 +352,7 @@ def check_finalize(problem: MoeInputs, output: Tensor, stages: Stages) -> None:
     for start in range(0, problem.num_tokens, 64):
         part = slice(start, start + 64)
         route_row = stages.route_row[part].long()
-        total = torch.zeros(len(route_row), HIDDEN)
+        total = torch.zeros(len(route_row), HIDDEN, dtype=torch.float32)
         for slot in range(TOP_K):
             tokens = (route_row[:, slot] >= 0).nonzero().squeeze(1)
             y = stages.y[route_row[tokens, slot]].float()

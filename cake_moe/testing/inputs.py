@@ -52,7 +52,7 @@ def lazy_zeros(shape: Sequence[int]) -> Tensor:
     return torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8).view(*shape)
 
 
-class PreparedWeights:
+class RandomWeights:
     """Random prepared weights of 896 experts, generated expert by expert on first use (2.3 MB each).
 
     An expert's bytes depend only on (seed, expert, scales), not on what else was touched. scales names the range of the
@@ -74,7 +74,7 @@ class PreparedWeights:
         """Root mean square of the block scales."""
         return float(decode_e4m3(torch.from_numpy(self._codes)).double().square().mean().sqrt())
 
-    def touch(self, experts: Iterable[int]) -> PreparedWeights:
+    def touch(self, experts: Iterable[int]) -> RandomWeights:
         """Generates the named experts that do not exist yet; returns self."""
         table = self._codes[np.arange(256) * len(self._codes) // 256]
         for expert in set(experts) - self._touched:
@@ -92,9 +92,9 @@ def _random_bytes(raw: np.random.SFC64, count: int) -> Tensor:
 
 
 @cache
-def shared_weights(scales: str = "ordinary") -> PreparedWeights:
+def shared_weights(scales: str = "ordinary") -> RandomWeights:
     """One set for the whole process, so that tests share what they touched (2.08 GB at most)."""
-    return PreparedWeights(0, scales)
+    return RandomWeights(0, scales)
 
 
 # Copies of prepared weights on devices, with the experts that were copied. They live as long as the original.
@@ -131,8 +131,12 @@ class MoeInputs:
     @property
     def betas(self) -> tuple[Tensor, Tensor]:
         """situ_beta and situ_linear_beta with the defaults filled in, float32 [E] each."""
-        beta = torch.full((EXPERTS,), DEFAULT_BETA) if self.situ_beta is None else self.situ_beta
-        linear = torch.full((EXPERTS,), DEFAULT_LINEAR_BETA) if self.situ_linear_beta is None else self.situ_linear_beta
+        beta = torch.full((EXPERTS,), DEFAULT_BETA, dtype=torch.float32) if self.situ_beta is None else self.situ_beta
+        linear = (
+            torch.full((EXPERTS,), DEFAULT_LINEAR_BETA, dtype=torch.float32)
+            if self.situ_linear_beta is None
+            else self.situ_linear_beta
+        )
         return beta, linear
 
     @property
@@ -189,7 +193,9 @@ def make_input(kind: str, num_tokens: int, *, seed: int = 0) -> Tensor:
         x[..., 0] = E2M1_MAX
         x *= torch.randint(1, 3, (*blocks[:2], 1), generator=generator)
         return x.view(num_tokens, HIDDEN).bfloat16()
-    x = torch.randn(blocks, generator=generator) * 2.0 ** torch.randint(-1, 2, (num_tokens, 1, 1), generator=generator)
+    x = torch.randn(blocks, generator=generator, dtype=torch.float32) * 2.0 ** torch.randint(
+        -1, 2, (num_tokens, 1, 1), generator=generator
+    )
     choice = torch.randint(8, (*blocks[:2], 1), generator=generator)
     if kind == "wide":
         x *= 2.0 ** torch.randint(-24, 9, (*blocks[:2], 1), generator=generator)
@@ -198,7 +204,7 @@ def make_input(kind: str, num_tokens: int, *, seed: int = 0) -> Tensor:
         x = torch.where(choice == 1, x * 0.0, x)
         x = torch.where(choice == 2, x * 2.0**-13, x)
     elif kind == "inf":
-        spread = torch.rand(blocks, generator=generator) < 1 / 256
+        spread = torch.rand(blocks, generator=generator, dtype=torch.float32) < 1 / 256
         x = torch.where(spread & (choice == 0), torch.inf * x.sign(), x)
     elif kind == "nan_row":
         x[num_tokens // 2, 7, 3] = torch.nan
@@ -210,7 +216,7 @@ def make_route_weights(
 ) -> Tensor:
     """[num_tokens, 16] router weights, positive and summing to about 1 a token; with `zeros`, every third slot is 0."""
     generator = torch.Generator().manual_seed(seed)
-    weights = torch.softmax(2 * torch.randn(num_tokens, TOP_K, generator=generator), dim=1)
+    weights = torch.softmax(2 * torch.randn(num_tokens, TOP_K, generator=generator, dtype=torch.float32), dim=1)
     if zeros:
         weights.view(-1)[::3] = 0
     return weights.to(dtype)
@@ -226,7 +232,7 @@ def make_inputs(
     random_betas: bool = True,
     route_weight_dtype: torch.dtype = torch.bfloat16,
     zero_weights: bool = False,
-    weights: PreparedWeights | None = None,
+    weights: RandomWeights | None = None,
 ) -> MoeInputs:
     """A problem on the CPU with random weights in the experts that its tokens choose.
 
@@ -241,7 +247,7 @@ def make_inputs(
     generator = torch.Generator().manual_seed(7777 + seed)
 
     def spread(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(EXPERTS, generator=generator)
+        return low + (high - low) * torch.rand(EXPERTS, generator=generator, dtype=torch.float32)
 
     x = make_input(kind, num_tokens, seed=seed)
     finite = x.float().nan_to_num(0, 0, 0)
@@ -250,7 +256,7 @@ def make_inputs(
     gate = HIDDEN**0.5 * quantised_rms * _E2M1_MEAN_SQUARE**0.5 * weights.scale_rms
     hidden_encode = E2M1_MAX * E4M3_MAX / spread(4, 40)
     if kind == "subnormal":
-        hidden_encode *= torch.tensor([1, 2.0**-12, 2.0**-16, 1]).repeat(EXPERTS // 4)
+        hidden_encode *= torch.tensor([1, 2.0**-12, 2.0**-16, 1], dtype=torch.float32).repeat(EXPERTS // 4)
     problem = MoeInputs(
         input=x,
         token_selected_experts=make_routing(routing, num_tokens, seed=seed, experts=experts),
@@ -258,7 +264,7 @@ def make_inputs(
         fc1_expert_weights=weights.fc1,
         fc2_expert_weights=weights.fc2,
         quant_scales=[
-            torch.tensor([encode]),
+            torch.tensor([encode], dtype=torch.float32),
             weights.fc1_scales,
             spread(0.7, 2.8) / gate,
             hidden_encode,

@@ -1,4 +1,4 @@
-// Registration of the operators: schemas, and one body for CPU and CUDA. Fakes are in cake_moe/ops.py.
+// Registration of the operators: schemas, and one body for CPU and CUDA. Fakes are in cake_moe/_fakes.py.
 #include "bindings/ops.h"
 
 #include <torch/csrc/stable/library.h>

@@ -6,7 +6,7 @@ import torch
 from cake_moe._native import _C
 from cake_moe.bench import cases
 from cake_moe.bench.cases import CacheEviction, Case, make_variants, parse_counts, route_count, touched_experts
-from cake_moe.testing.inputs import PreparedWeights
+from cake_moe.testing.inputs import RandomWeights
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_counts_refused(text: str) -> None:
 
 
 def test_expert_bytes_are_those_of_the_tensors() -> None:
-    weights = PreparedWeights()
+    weights = RandomWeights()
     tensors = (weights.fc1, weights.fc1_scales, weights.fc2, weights.fc2_scales)
     assert sum(tensor[0].numel() for tensor in tensors) == cases.EXPERT_BYTES == 2_322_432
     assert _C.geometry()["experts"] == len(weights.fc1)
@@ -46,7 +46,7 @@ def test_touched_experts_and_routes_ignore_invalid_ids() -> None:
 
 
 def test_cold_variants_differ_and_warm_has_one() -> None:
-    weights = PreparedWeights()
+    weights = RandomWeights()
     cold = make_variants(Case(1, "uniform", "cold"), weights, seed=3, count=3)
     assert len({tuple(touched_experts(variant.token_selected_experts)) for variant in cold}) == 3
     assert not torch.equal(cold[0].input, cold[1].input)

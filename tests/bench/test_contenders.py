@@ -7,7 +7,7 @@ from cake_moe import reference
 from cake_moe.bench.contenders import MatmulLoop, Operator, StreamingRead
 from cake_moe.layout import EXPERTS, FC1_ROWS, HIDDEN, INTERMEDIATE
 from cake_moe.testing import stages
-from cake_moe.testing.inputs import MoeInputs, PreparedWeights, make_inputs
+from cake_moe.testing.inputs import MoeInputs, RandomWeights, make_inputs
 from cake_moe.testing.routings import expert_pool
 
 LARGEST = 2**63 - 1
@@ -15,12 +15,12 @@ UNIT = 2 * 2.0**-53  # of both evaluations together
 
 
 @pytest.fixture(scope="module")
-def weights() -> PreparedWeights:
-    return PreparedWeights(seed=1)
+def weights() -> RandomWeights:
+    return RandomWeights(seed=1)
 
 
 @pytest.fixture(scope="module")
-def problem(weights: PreparedWeights) -> MoeInputs:
+def problem(weights: RandomWeights) -> MoeInputs:
     return make_inputs(5, experts=expert_pool(20), seed=2, weights=weights)
 
 
@@ -31,7 +31,7 @@ def test_operator_gives_the_output(problem: MoeInputs) -> None:
     assert torch.equal(operator.call(0).view(torch.int16), expected.view(torch.int16))
 
 
-def test_streaming_read_covers_the_announced_experts_and_moves_on(weights: PreparedWeights, problem: MoeInputs) -> None:
+def test_streaming_read_covers_the_announced_experts_and_moves_on(weights: RandomWeights, problem: MoeInputs) -> None:
     count = len(problem.token_selected_experts.unique())
     weights.touch(range(2 * count))
     tensors = [
@@ -51,7 +51,7 @@ def test_streaming_read_covers_the_announced_experts_and_moves_on(weights: Prepa
                 words[expert, word] = value
 
 
-def test_streaming_read_starts_again_at_the_end(weights: PreparedWeights, problem: MoeInputs) -> None:
+def test_streaming_read_starts_again_at_the_end(weights: RandomWeights, problem: MoeInputs) -> None:
     read = StreamingRead(weights, [problem])
     first = read.call(0)
     read._next = EXPERTS - 1

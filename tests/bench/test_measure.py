@@ -9,7 +9,7 @@ from cake_moe.bench import contenders, measure
 from cake_moe.bench.cases import Case
 from cake_moe.bench.measure import MIN_ROUNDS, Settings, measure_case, sample
 from cake_moe.testing.compare import Mismatch
-from cake_moe.testing.inputs import PreparedWeights
+from cake_moe.testing.inputs import RandomWeights
 
 
 class Tape:
@@ -66,7 +66,7 @@ def test_a_wrong_operator_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure.stages, "call", wrong)
     tape = Tape()
     with pytest.raises(Mismatch, match=r"finalize: row 0, column 17"):
-        measure_case(Case(1, "uniform", "cold"), PreparedWeights(), Settings(rounds=1), tape, tape)
+        measure_case(Case(1, "uniform", "cold"), RandomWeights(), Settings(rounds=1), tape, tape)
     assert tape.events == []
 
 
@@ -78,14 +78,14 @@ def test_timed_calls_must_give_the_verified_output(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(measure, "Operator", Other)
     tape = Tape()
     with pytest.raises(AssertionError, match="do not give the verified output"):
-        measure_case(Case(1, "uniform", "warm"), PreparedWeights(), Settings(rounds=1, pool=0), tape, tape)
+        measure_case(Case(1, "uniform", "warm"), RandomWeights(), Settings(rounds=1, pool=0), tape, tape)
 
 
 @pytest.mark.parametrize(("state", "evictions"), [("cold", 3 * 2), ("warm", 0)])
 def test_case_result(state: str, evictions: int) -> None:
     tape = Tape()
     settings = Settings(rounds=2, pool=4, seed=4)
-    result = measure_case(Case(2, "uniform", state), PreparedWeights(), settings, tape, tape)
+    result = measure_case(Case(2, "uniform", state), RandomWeights(), settings, tape, tape)
     assert set(result.seconds) == {"streaming read", "cake_moe", "torch.mm loop"}
     assert tape.events.count("evict") == evictions
     assert (result.tokens, result.routes, result.state) == (2, 32, state)

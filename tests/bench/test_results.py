@@ -8,7 +8,7 @@ import pytest
 
 from cake_moe.bench import cli, plot, report
 from cake_moe.bench.results import CaseResult, Session
-from cake_moe.testing.inputs import PreparedWeights
+from cake_moe.testing.inputs import RandomWeights
 
 
 def make_case(tokens: int = 4, loop: bool = True) -> CaseResult:
@@ -69,7 +69,7 @@ def test_plot_without_matplotlib_is_refused_before_measuring(
 
 
 def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli, "make_weights", PreparedWeights)
+    monkeypatch.setattr(cli, "make_weights", RandomWeights)
     file = tmp_path / "r.json"
     arguments = [
         "-M",

@@ -80,6 +80,26 @@ def test_into_output(make_problem: Problems, new_workspace: Workspaces) -> None:
         assert same_bits(output, functional(*operands(problem)))
 
 
+def test_into_output_without_workspace(make_problem: Problems) -> None:
+    def call(*arguments: Any) -> Tensor:
+        *inputs, output = arguments
+        return cake_moe.fused_moe(*inputs, output=output)
+
+    compiled = torch.compile(call, fullgraph=True, dynamic=True)
+    for count, tokens in enumerate(TOKENS):
+        problem = make_problem(tokens)
+        output = torch.full_like(problem.input, torch.nan)
+        with torch.compiler.set_stance("default" if count == 0 else "fail_on_recompile"):
+            assert compiled(*operands(problem), output).data_ptr() == output.data_ptr()
+        assert same_bits(output, functional(*operands(problem)))
+    for spoilt, text in (
+        (output.float(), "output must be of the result's dtype, torch.bfloat16, got"),
+        (output[:4], "output must be of the result's shape, "),
+    ):
+        with pytest.raises(Exception, match=text):
+            compiled(*operands(problem), spoilt)
+
+
 def big_arguments_of_the_call(code: str, operator: str) -> list[str]:
     """What generated code passes for weights, block scales and workspace; fails if there is not exactly one call."""
     (call,) = re.findall(rf"torch\.ops\.cake\.{operator}\.default\((.*)\)", code)

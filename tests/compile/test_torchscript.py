@@ -87,6 +87,55 @@ def test_a_used_list_is_named(problem: MoeInputs) -> None:
         torch.jit.script(Functional())(*operands(problem), 2)
 
 
+class ListAttribute(torch.nn.Module):
+    def __init__(self, scales: list[Tensor]) -> None:
+        super().__init__()
+        self.scales = torch.jit.Attribute(scales, List[Tensor])  # noqa: UP006
+
+    def forward(self, x: Tensor, ids: Tensor, weights: Tensor, w13: Tensor, w2: Tensor) -> Tensor:
+        return torch.ops.cake.fused_moe_functional(x, ids, weights, w13, w2, self.scales)
+
+
+class NewList(torch.nn.Module):
+    def __init__(self, scales: list[Tensor]) -> None:
+        super().__init__()
+        self.s0, self.s1, self.s2, self.s3, self.s4, self.s5 = scales
+
+    def forward(self, x: Tensor, ids: Tensor, weights: Tensor, w13: Tensor, w2: Tensor) -> Tensor:
+        scales = [self.s0, self.s1, self.s2, self.s3, self.s4, self.s5]
+        return torch.ops.cake.fused_moe_functional(x, ids, weights, w13, w2, scales)
+
+
+def frozen(module: torch.nn.Module, _: Any) -> Any:
+    return torch.jit.freeze(torch.jit.script(module.eval()))
+
+
+def traced(module: torch.nn.Module, arguments: Any) -> Any:
+    return torch.jit.trace(lambda *inputs: module(*inputs), arguments, check_trace=False)
+
+
+def scripted(module: torch.nn.Module, _: Any) -> Any:
+    return torch.jit.script(module)
+
+
+@pytest.mark.parametrize(("compile", "module"), [(scripted, ListAttribute), (frozen, NewList), (traced, NewList)])
+def test_a_list_that_outlives_the_call_serves_one(
+    problem: MoeInputs, compile: Callable[..., Any], module: Callable[..., torch.nn.Module]
+) -> None:
+    *inputs, scales = operands(problem)
+    function = compile(module(list(scales)), tuple(inputs))
+    assert torch.equal(function(*inputs), cake_moe.fused_moe(*inputs, scales))
+    with pytest.raises(Exception, match="fused_moe: quant_scales must be a new list in every call from TorchScript"):
+        function(*inputs)
+
+
+def test_a_list_built_in_the_call_serves_every_call(problem: MoeInputs) -> None:
+    *inputs, scales = operands(problem)
+    function = torch.jit.script(NewList(list(scales)))
+    for _ in range(3):
+        assert torch.equal(function(*inputs), cake_moe.fused_moe(*inputs, scales))
+
+
 def test_errors_keep_their_text(problem: MoeInputs) -> None:
     x, *rest = operands(problem)
     workspace, output = torch.empty(cake_moe.workspace_size(5), dtype=torch.uint8), torch.empty_like(x)

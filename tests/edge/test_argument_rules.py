@@ -187,7 +187,7 @@ def test_buffer_rules(call: Any, rule: str, path: str) -> None:
     call.refuses(path, ValueError, f"fused_moe: {text}")
 
 
-@pytest.mark.parametrize("rule", ["output dtype", "output shape", "output strides"])
+@pytest.mark.parametrize("rule", [rule for rule in BUFFER_RULES if rule.startswith("output")])
 def test_output_rules_without_workspace(call: Any, rule: str) -> None:
     spoil, text = BUFFER_RULES[rule]
     spoil(call.arguments)
@@ -201,6 +201,51 @@ def test_output_inside_the_workspace(call: Any, path: str) -> None:
     call.arguments["output"] = call.arguments["workspace"][:size].view(torch.bfloat16).view(M, H)
     text = f"fused_moe: output must be disjoint from workspace, got an overlap of {size} bytes"
     call.refuses(path, ValueError, text)
+
+
+@pytest.mark.parametrize("rule", ["input rank", "input tokens", "ids dtype", "five scales"])
+def test_input_rules_without_workspace(call: Any, rule: str) -> None:
+    spoil, text = INPUT_RULES[rule]
+    spoil(call.arguments)
+    call.arguments["workspace"] = None
+    call.refuses("python", ValueError, f"fused_moe: {text}")
+
+
+def test_output_over_the_input_without_workspace(call: Any) -> None:
+    memory = torch.zeros(M + 1, H, dtype=torch.bfloat16)
+    call.arguments |= {"input": memory[:M], "output": memory[1:], "workspace": None}
+    text = f"fused_moe: output must be disjoint from input, got an overlap of {2 * (M - 1) * H} bytes"
+    call.refuses("python", ValueError, text)
+    assert (memory == 0).all()
+
+
+META = ("input", "token_selected_experts", "token_final_scales", "fc1_expert_weights", "fc2_expert_weights")
+META_BETAS = ("situ_beta", "situ_linear_beta")
+META_BUFFERS = ("output", "workspace")
+
+
+@pytest.mark.parametrize("path", ["python", "raw", "functional"])
+@pytest.mark.parametrize("name", [*META, *META_BETAS, *META_BUFFERS])
+def test_meta_among_real_tensors(call: Any, name: str, path: str) -> None:
+    if name in META_BUFFERS and path == "functional":
+        call.functional()  # it has no such argument, so nothing is refused
+        return
+    call.arguments[name] = torch.empty_like(call.arguments[name], device="meta")
+    refused = (name, "cpu", "meta") if name != "input" else ("token_selected_experts", "meta", "cpu")
+    call.refuses(path, ValueError, "fused_moe: {} must be on {}, got {}".format(*refused))
+
+
+@pytest.mark.parametrize("path", ["python", "raw", "functional"])
+@pytest.mark.parametrize("index", range(6))
+def test_meta_scale_among_real_tensors(call: Any, index: int, path: str) -> None:
+    put_scale(index, lambda scale: torch.empty_like(scale, device="meta"))(call.arguments)
+    call.refuses(path, ValueError, f"fused_moe: quant_scales[{index}] must be on cpu, got meta")
+
+
+@pytest.mark.parametrize("name", ["output", "fc2_expert_weights"])
+def test_meta_among_real_tensors_without_workspace(call: Any, name: str) -> None:
+    call.arguments |= {"workspace": None, name: torch.empty_like(call.arguments[name], device="meta")}
+    call.refuses("python", ValueError, f"fused_moe: {name} must be on cpu, got meta")
 
 
 @pytest.mark.parametrize("path", ["python", "raw"])

@@ -108,9 +108,27 @@ def test_defaults_of_flashinfer_are_refused(flashinfer_call: FlashInferCall) -> 
         flashinfer_call.options |= SUPPORTED
 
 
-def test_no_such_activation(flashinfer_call: FlashInferCall) -> None:
-    flashinfer_call.options["activation_type"] = 99
-    flashinfer_call.refuses(ValueError, "fused_moe: activation_type must be ActivationType.Situ, got 99")
+# Values of another type are refused in the same words.
+OTHER_TYPES: list[tuple[str, Any, str]] = [
+    ("activation_type", 99, "activation_type must be ActivationType.Situ, got 99"),
+    ("activation_type", [1], "activation_type must be ActivationType.Situ, got [1]"),
+    ("activation_type", 10.0, "activation_type must be ActivationType.Situ, got 10.0"),
+    ("activation_type", BETA, "activation_type must be ActivationType.Situ, got a tensor of shape [896]"),
+    ("tp_rank", None, "tp_rank must be in 0..7, got None"),
+    ("tp_rank", "0", "tp_rank must be in 0..7, got '0'"),
+    ("tp_rank", True, "tp_rank must be in 0..7, got True"),
+    ("tp_size", 8.0, "tp_size must be 8, got 8.0"),
+    ("backend", None, "backend must be 'cake', got None"),
+    ("output_dtype", None, "output_dtype must be torch.bfloat16, got None"),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "text"), OTHER_TYPES)
+def test_values_of_another_type(flashinfer_call: FlashInferCall, option: str, value: Any, text: str) -> None:
+    flashinfer_call.options[option] = value
+    flashinfer_call.refuses(ValueError, f"fused_moe: {text}")
+    with pytest.raises(ValueError, match=f"^workspace_size: {re.escape(text)}$"):
+        cutlass_fused_moe_workspace_size(**(size_options() | {option: value}))
 
 
 def test_the_operators_own_rules_remain(flashinfer_call: FlashInferCall) -> None:

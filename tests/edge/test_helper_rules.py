@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -29,6 +32,14 @@ def test_count_out_of_range(path: str, count: int) -> None:
     workspace = torch.empty(cake_moe.workspace_size(1), dtype=torch.uint8)
     text = f"prepare_workspace: num_tokens must be in 1..16384, got {count}"
     refuses(prepare, ValueError, text, workspace, count)
+
+
+@pytest.mark.parametrize("count", [2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**70])
+def test_count_beyond_the_operators_integers(count: int) -> None:
+    text = f"must be in 1..16384, got {count}"
+    refuses(cake_moe.workspace_size, ValueError, f"workspace_size: max_num_tokens {text}", count)
+    workspace = torch.empty(cake_moe.workspace_size(1), dtype=torch.uint8)
+    refuses(cake_moe.prepare_workspace, ValueError, f"prepare_workspace: num_tokens {text}", workspace, count)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +102,17 @@ def test_rules_of_quantize(path: str) -> None:
 
 
 @PATHS
+@pytest.mark.parametrize("meta", ["input", "encode_scale"])
+def test_quantize_refuses_meta_among_real_tensors(path: str, meta: str) -> None:
+    function = cake_moe.quantize_nvfp4 if path == "python" else ops.quantize_nvfp4
+    operands = {"input": torch.zeros(2, 32, dtype=torch.bfloat16), "encode_scale": torch.ones(1)}
+    operands[meta] = operands[meta].to("meta")
+    devices = ("cpu", "meta") if meta == "encode_scale" else ("meta", "cpu")
+    text = "quantize_nvfp4: encode_scale must be on {}, got {}".format(*devices)
+    refuses(function, ValueError, text, *operands.values())
+
+
+@PATHS
 @pytest.mark.parametrize("value", [0.0, -2.0, float("inf"), float("nan")])
 def test_encode_scale_is_checked_on_request(path: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     function = cake_moe.quantize_nvfp4 if path == "python" else ops.quantize_nvfp4
@@ -112,6 +134,22 @@ def test_type_errors_of_quantize() -> None:
 def test_dequantize_refuses_shapes_that_do_not_belong_together() -> None:
     with pytest.raises(ValueError, match=r"^dequantize_nvfp4: "):
         cake_moe.dequantize_nvfp4(torch.zeros(2, 16, dtype=torch.uint8), torch.zeros(2, 3, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("call", ["build_info", "warmup", "fused_moe"])
+def test_a_bad_instruction_set_is_an_error_and_no_abort(call: str) -> None:
+    """In a process of its own: the choice is made once."""
+    calls = {
+        "build_info": "cake_moe.build_info()",
+        "warmup": "cake_moe.warmup('cpu')",
+        "fused_moe": "cake_moe.fused_moe(**vars(make_inputs(1, experts=range(16))))",
+    }
+    code = f"import cake_moe; from cake_moe.testing.inputs import make_inputs; {calls[call]}"
+    environment = os.environ | {"CAKE_MOE_CPU_ISA": "sse9"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 1, run.stderr
+    last = run.stderr.strip().splitlines()[-1]
+    assert last == "ValueError: CAKE_MOE_CPU_ISA must be portable, avx2 or avx512, got sse9"
 
 
 def test_warmup() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import cake_moe
+from cake_moe import ops
 from cake_moe.testing import auto_prepare
 from cake_moe.testing.inputs import MoeInputs
 from cake_moe.testing.stages import POISON, run, stage_views
@@ -61,6 +62,28 @@ def test_output_without_workspace(problem: MoeInputs, expected: Tensor, same_bit
     output = poisoned(problem.input)
     assert cake_moe.fused_moe(**vars(problem), output=output) is output
     assert same_bits(output, expected)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_temporary_workspace_leaves_no_state(
+    problem: MoeInputs, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes go back to the allocator, and the next owner of them has prepared nothing."""
+    workspace = torch.full((cake_moe.workspace_size(M),), POISON, dtype=torch.uint8)
+    monkeypatch.setattr(ops, "_temporary_workspace", lambda _: (workspace, M))
+    if refused:
+        with pytest.raises(ValueError, match="output must be bfloat16"):
+            cake_moe.fused_moe(**vars(problem), output=problem.input.float())
+    else:
+        cake_moe.fused_moe(**vars(problem), output=poisoned(problem.input))
+    with pytest.raises(ValueError, match="got an unprepared buffer"):
+        cake_moe.fused_moe(**vars(problem), workspace=workspace)
+
+
+def test_no_tokens_into_an_output_without_workspace(make_problem: Problems) -> None:
+    none = make_problem(1).take(slice(0, 0))
+    output = torch.empty_like(none.input)
+    assert cake_moe.fused_moe(**vars(none), output=output) is output
 
 
 def test_raw_operators(problem: MoeInputs, expected: Tensor, same_bits: SameBits) -> None:

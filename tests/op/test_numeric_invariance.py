@@ -16,7 +16,7 @@ import cake_moe
 from cake_moe._native import _C
 from cake_moe.layout import TOP_K
 from cake_moe.testing.compare import compare
-from cake_moe.testing.inputs import MoeInputs, PreparedWeights, make_inputs
+from cake_moe.testing.inputs import MoeInputs, RandomWeights, make_inputs
 from cake_moe.testing.routings import expert_pool
 from cake_moe.testing.stages import Stages, call, run, stage_views
 
@@ -197,7 +197,7 @@ def test_denormal_mode_of_torch_has_no_effect_and_survives(request: pytest.Fixtu
 @pytest.mark.parametrize("expert", [0, 895])
 def test_only_one_expert(expert: int) -> None:
     """Offsets of the last expert pass 2^31 FP4 elements; no other expert's memory is read."""
-    weights = PreparedWeights(3)
+    weights = RandomWeights(3)
     problem = make_inputs(20, routing="duplicates", experts=[expert] * 16, seed=8, weights=weights)
     output, stages = run(problem)
     assert compare(problem, output, stages, bitwise=True).row_error > 0

@@ -22,7 +22,7 @@ from cake_moe.testing.compare import (
     compare,
     situ_float32,
 )
-from cake_moe.testing.inputs import MoeInputs, PreparedWeights, make_inputs
+from cake_moe.testing.inputs import MoeInputs, RandomWeights, make_inputs
 from cake_moe.testing.rounding import bf16_bits
 from cake_moe.testing.routings import expert_pool
 from cake_moe.testing.stages import Stages, run
@@ -89,7 +89,7 @@ def test_negative_or_nan_scale(case: Case) -> None:
 
 def test_swapped_gate_and_up() -> None:
     """A backend that reads the 8-row groups of up and gate the other way round; the betas are asymmetric."""
-    right, swapped = PreparedWeights(5), PreparedWeights(5)
+    right, swapped = RandomWeights(5), RandomWeights(5)
     problem = make_inputs(3, experts=POOL, seed=22, weights=right)
     other = make_inputs(3, experts=POOL, seed=22, weights=swapped)
     for expert in other.active_experts:

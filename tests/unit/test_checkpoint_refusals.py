@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -67,6 +68,44 @@ def test_unusable_scalars(expert: Tensors, tmp_path: Path, field: str, value: fl
     text = f"load_checkpoint_layer: model.{NAME}.{field} must be positive and finite, got {value:g}"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         load(path)
+
+
+@pytest.mark.parametrize("field", SCALARS)
+def test_subnormal_scalars(expert: Tensors, tmp_path: Path, field: str) -> None:
+    """They would pass as positive, and lose bits or overflow when inverted."""
+    path = save(tmp_path, expert | {field: scalar(1e-39)})
+    text = f"{NAME}.{field} must be at least 1.18e-38, the smallest normal float32, got 1e-39"
+    with pytest.raises(ValueError, match=f"^load_checkpoint_layer: model.{re.escape(text)}$"):
+        load(path)
+
+
+def test_subnormal_inverses_and_products(expert: Tensors, tmp_path: Path) -> None:
+    path = save(tmp_path, _reciprocal(expert) | {"w2.weight_global_scale": scalar(2.0**127)})
+    text = r"w2\.weight_global_scale must be at most 8\.51e\+37, where its inverse is .*, got 1\.7.*e\+38$"
+    with pytest.raises(ValueError, match=text):
+        load(path, convention="compressed-tensors")
+    path = save(tmp_path, expert | {f"{matrix}.input_scale": scalar(2.0**-120) for matrix in ("w1", "w3")})
+    with pytest.raises(ValueError, match=r"^quant_scales: input_scale \* w13_global must be a finite normal float32"):
+        load(path)
+    path = save(tmp_path, expert | {"w2.input_scale": scalar(2.0**-120)})
+    with pytest.raises(ValueError, match=r"^quant_scales: hidden_scale \* w2_global must be a finite normal float32"):
+        load(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("convention", ["modelopt", "compressed-tensors"])
+def test_default_dtype_has_no_effect(expert: Tensors, tmp_path: Path, convention: str, dtype: torch.dtype) -> None:
+    odd = {f"{matrix}.input_scale": scalar(0.3 / 7) for matrix in ("w1", "w2", "w3")}
+    changed = expert | odd | {"w2.weight_scale_2": scalar(1e-4 / 3)}
+    path = save(tmp_path, changed if convention == "modelopt" else _reciprocal(changed))
+    options = {"convention": convention, "hidden_scale_policy": "per_expert"}
+    expected = load(path, **options).quant_scales
+    torch.set_default_dtype(dtype)
+    try:
+        found = load(path, **options).quant_scales
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("field", ["w1.weight", "w2.weight_scale", "w3.weight_scale_2", "w1.input_scale"])
@@ -261,6 +300,62 @@ def test_arguments(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     arguments = {"tp_rank": 0, "experts": [0]} | options
     with pytest.raises(ValueError, match=f"^{re.escape('load_checkpoint_layer: ' + text)}$"):
         load_checkpoint_layer(tmp_path, LAYER, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"layer": 1.0}, "layer must be an integer, got 1.0"),
+        ({"layer": "1"}, "layer must be an integer, got '1'"),
+        ({"layer": True}, "layer must be an integer, got True"),
+        ({"tp_rank": 1.0}, "tp_rank must be an integer, got 1.0"),
+        ({"tp_rank": True}, "tp_rank must be an integer, got True"),
+        ({"experts": [0.7]}, "experts must be an integer, got 0.7"),
+        ({"experts": [0, False]}, "experts must be an integer, got False"),
+        ({"experts": torch.tensor([0.5])}, "experts must be an integer, got tensor(0.5000)"),
+    ],
+)
+def test_arguments_of_other_types(expert: Tensors, tmp_path: Path, options: dict[str, Any], text: str) -> None:
+    arguments: dict[str, Any] = {"layer": LAYER, "tp_rank": 0, "experts": [0]} | options
+    with pytest.raises(TypeError, match=f"^{re.escape('load_checkpoint_layer: ' + text)}$"):
+        load_checkpoint_layer(save(tmp_path, expert), **arguments)
+
+
+def test_integers_of_other_libraries(expert: Tensors, tmp_path: Path) -> None:
+    experts: Any = torch.tensor([0, 0])
+    assert load_checkpoint_layer(save(tmp_path, expert), np.int64(LAYER), tp_rank=np.int8(1), experts=experts).report
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", " is no JSON: "),
+        (b'{"weight_map": {"a": "b', " is no JSON: "),
+        (b'{"weight_map": {"\xff": "b"}}', " is no JSON: "),
+        (b"[" * 100_000, " is no JSON: "),
+        (b"[]", " must hold an object weight_map of file names by tensor name"),
+        (b"{}", " must hold an object weight_map of file names by tensor name"),
+        (b'{"weight_map": ["a"]}', " must hold an object weight_map of file names by tensor name"),
+        (b'{"weight_map": {"a": 3}}', " must hold an object weight_map of file names by tensor name"),
+        (b'{"weight_map": {"a": null}}', " must hold an object weight_map of file names by tensor name"),
+    ],
+)
+def test_malformed_index(tmp_path: Path, content: bytes, text: str) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_bytes(content)
+    for path in (index, tmp_path):
+        with pytest.raises(ValueError, match=f"^{re.escape(f'load_checkpoint_layer: {index}{text}')}"):
+            load(path)
+
+
+def test_index_naming_a_tensor_that_the_shard_lacks(expert: Tensors, tmp_path: Path) -> None:
+    path = save(tmp_path, {field: tensor for field, tensor in expert.items() if field != "w3.weight"})
+    names = [f"model.{NAME}.{field}" for field in expert]
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(names, path.name)}))
+    text = f"load_checkpoint_layer: {path} lacks model.{NAME}.w3.weight, which the index places there"
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        load(index)
 
 
 def test_paths(expert: Tensors, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,3 +146,25 @@ def test_dequantize_nan_scale_spoils_its_block_only() -> None:
 def test_dequantize_refuses_other_shapes(packed: tuple[int, ...], scales: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"dequantize_nvfp4: packed .* must belong together, got"):
         layout.dequantize_nvfp4(torch.zeros(packed, dtype=torch.uint8), torch.zeros(scales, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("packed", "scales", "dtype", "error", "text"),
+    [
+        (torch.int8, torch.uint8, torch.float32, ValueError, "packed must be uint8, got int8"),
+        (torch.uint8, torch.float32, torch.float32, ValueError, "scales must be uint8 or float8_e4m3fn, got float32"),
+        (torch.uint8, torch.float8_e5m2, torch.float32, ValueError, "scales must be .*, got float8_e5m2"),
+        (torch.uint8, torch.uint8, torch.bfloat16, ValueError, "dtype must be float32 or float64, got bfloat16"),
+        (torch.uint8, torch.uint8, torch.int32, ValueError, "dtype must be float32 or float64, got int32"),
+        (None, torch.uint8, torch.float32, TypeError, "packed must be a torch.Tensor, got NoneType"),
+        (torch.uint8, None, torch.float32, TypeError, "scales must be a torch.Tensor, got NoneType"),
+    ],
+)
+def test_dequantisation_refuses_other_types(
+    packed: torch.dtype | None, scales: torch.dtype | None, dtype: torch.dtype, error: type[Exception], text: str
+) -> None:
+    operands: list[Any] = [
+        None if given is None else torch.zeros(2, columns).to(given) for given, columns in ((packed, 8), (scales, 1))
+    ]
+    with pytest.raises(error, match=f"^dequantize_nvfp4: {text}$"):
+        layout.dequantize_nvfp4(*operands, dtype=dtype)

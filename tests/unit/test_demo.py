@@ -13,8 +13,7 @@ import torch
 from cake_moe import demo, synthetic
 from cake_moe.checkpoint import CheckpointLayer, CheckpointReport
 from cake_moe.layout import EXPERTS
-from cake_moe.testing.inputs import MoeInputs, make_inputs
-from cake_moe.testing.inputs import PreparedWeights as LazyWeights
+from cake_moe.testing.inputs import MoeInputs, RandomWeights, make_inputs
 from cake_moe.testing.routings import make_routing
 from cake_moe.weights import PreparedWeights
 
@@ -23,7 +22,7 @@ CPU = torch.device("cpu")
 
 def make_layer(distinct: int, tokens: int, seeds: range) -> CheckpointLayer:
     """A layer whose slots repeat `distinct` experts, present where `tokens` tokens with these seeds go."""
-    lazy = LazyWeights(seed=5)
+    lazy = RandomWeights(seed=5)
     scales = make_inputs(1, weights=lazy).quant_scales
     slots = torch.cat([make_routing("uniform", tokens, seed=seed) for seed in seeds]).unique().tolist()
     lazy.touch({slot % distinct for slot in slots})
@@ -97,10 +96,16 @@ def test_status_1_outside_the_bound(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         (["--full", "--experts", "2"], "excludes --experts"),
         (["--experts", "897"], r"--experts must be in 1..896, got 897"),
         (["-M", "1", "16385"], r"token counts must be in 1..16384, got 1 16385"),
+        (["--tp-rank", "8"], "--tp-rank must be in 0..7, got 8"),
+        (["--tp-rank", "-1"], "--tp-rank must be in 0..7, got -1"),
+        (["--layer", "-1"], "--layer must not be negative, got -1"),
         (["--device", "abacus"], "must be cpu or cuda[:index], got 'abacus'"),
     ],
 )
-def test_bad_arguments(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(
+    arguments: list[str], text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "run", lambda *_: pytest.fail("something was done before the arguments were checked"))
     with pytest.raises(SystemExit, match="2"):
         demo.main(arguments)
     assert text in capsys.readouterr().err
@@ -113,7 +118,6 @@ def test_bad_arguments(arguments: list[str], text: str, capsys: pytest.CaptureFi
         (["--checkpoint", "{tmp}"], "holds no safetensors files"),
         (["--checkpoint", "{tmp}/broken"], "error: "),
         (["--dir", "{tmp}/file"], "File exists"),
-        (["--dir", "{tmp}/new", "--tp-rank", "8", "--experts", "1"], "tp_rank must be in 0..7 or None, got 8"),
     ],
 )
 def test_status_2_in_words(tmp_path: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """The report for bug tickets and the plan as a table."""
 
+import os
 import re
 import subprocess
 import sys
@@ -34,6 +35,19 @@ def test_report_shows_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert env.report()["CAKE_MOE_VALIDATE"] == "1"
     monkeypatch.delenv("CAKE_MOE_VALIDATE")
     assert "CAKE_MOE_VALIDATE" not in env.report()
+
+
+def test_report_survives_a_bad_instruction_set() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "cake_moe.env"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CAKE_MOE_CPU_ISA": "sse9"},
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "CAKE_MOE_CPU_ISA must be portable, avx2 or avx512, got sse9" in " ".join(run.stdout.split())
+    assert __version__ in run.stdout
 
 
 @pytest.mark.parametrize(("arch", "sms"), [("cpu", 0), ("sm_90a", 132), ("sm_100a", 148), ("sm_103a", 160)])

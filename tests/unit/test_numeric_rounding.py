@@ -9,7 +9,7 @@ import torch
 
 from cake_moe.layout import decode_e2m1, decode_e4m3, encode_e2m1, encode_e4m3
 from cake_moe.testing.accumulate import LaneSum, StepSum, sum_is_exact
-from cake_moe.testing.inputs import INPUT_KINDS, PreparedWeights, make_input, make_inputs
+from cake_moe.testing.inputs import INPUT_KINDS, RandomWeights, make_input, make_inputs
 from cake_moe.testing.rounding import bf16_bits, bf16_cell, e2m1_cells, e4m3_cells, fma_float32
 from cake_moe.testing.routings import INVALID_IDS, ROUTING_NAMES, expert_pool, make_routing
 
@@ -163,7 +163,7 @@ def test_routings(name: str, num_tokens: int) -> None:
 
 
 def test_weights_do_not_depend_on_what_was_touched_before() -> None:
-    one, two = PreparedWeights(9), PreparedWeights(9)
+    one, two = RandomWeights(9), RandomWeights(9)
     one.touch([895])
     two.touch([3, 895, 4])
     assert torch.equal(one.fc1[895], two.fc1[895])

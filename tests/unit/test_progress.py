@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
+from typing import Any
 
 import pytest
 import torch
@@ -41,6 +42,18 @@ def test_each_thread_runs_torch_alone_and_counts_are_restored(threads: int) -> N
     assert counts == [1] * 8
     assert torch.get_num_threads() == threads
     assert count_in_new_thread() == threads
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_gradient_and_inference_modes_are_the_callers(threads: int, mode: Callable[[], Any]) -> None:
+    def modes() -> tuple[bool, bool]:
+        return torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    found: list[tuple[bool, bool]] = []
+    with mode():
+        expected = modes()
+        for_each(lambda _: found.append(modes()), range(8), "")
+    assert found == [expected] * 8
 
 
 def test_first_error_is_raised_and_the_rest_is_left(threads: int) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -165,6 +167,14 @@ def test_quant_scales_order_and_values(canonical: CanonicalWeights) -> None:
         (0.0, 1.0, "input_scale must be positive and finite, got 0.0 at 0"),
         (math.nan, 1.0, "input_scale must be positive and finite, got nan at 0"),
         (1.0, torch.tensor([1.0, -1.0, 1.0]), "hidden_scale must be positive and finite, got -1.0 at 1"),
+        (1e-39, 1.0, r"input_scale must be at least 1.18e-38, the smallest normal float32, got 1.00\d*e-39 at 0"),
+        (
+            1.0,
+            2.0**127,
+            r"hidden_scale must be at most 8.51e\+37, where its .*, got 1.7\d*e\+38 at 0",
+        ),
+        (1e-37, 1.0, r"input_scale \* w13_global must be a finite normal float32, got 2.4\d*e-41 at 0"),
+        (1.0, 1e-36, r"hidden_scale \* w2_global must be a finite normal float32, got 7.\d*e-41 at 0"),
         (1.0, math.inf, "hidden_scale must be positive and finite, got inf at 0"),
         (torch.ones(2), 1.0, r"input_scale must be one number, got \[2\]"),
         (1.0, torch.ones(2), r"hidden_scale must be one number or \[3\], got \[2\]"),
@@ -197,6 +207,11 @@ def _put(tensor: Tensor, position: tuple[int, ...], value: float) -> Tensor:
         (2, lambda t: t[:2], r"w13_global must be float32 \[3\], got float32 \[2\]"),
         (2, lambda t: t.double(), r"w13_global must be float32 \[3\], got float64 \[3\]"),
         (2, lambda t: _put(t, (1,), 0.0), "w13_global must be positive and finite, got 0.0 at 1"),
+        (
+            2,
+            lambda t: _put(t, (1,), 1e-39),
+            "w13_global must be at least 1.18e-38, .*, got 1.0.*e-39 at 1",
+        ),
         (3, lambda t: t[..., 1:], r"w2 must be uint8 \[3, 3584, 192\], got uint8 \[3, 3584, 191\]"),
         (4, lambda t: t[1:], r"w2_scales must be .*, got uint8 \[2, 3584, 24\]"),
         (4, lambda t: _put(t, (1, 0, 0), 0xFF), r"w2_scales\[1\] must hold no negative .*, got nan at \[0, 0\]"),
@@ -249,6 +264,9 @@ def test_unpack_refuses_other_shapes(canonical: CanonicalWeights) -> None:
             (1.0, torch.tensor([1.0, math.nan, 1.0])),
             "global_scales dW2 must be positive and finite, got nan at 1",
         ),
+        (None, None, (1e-39, 1.0), "global_scales dW13 must be at least 1.18e-38, the smallest .*, got 1.0.*e-39 at 0"),
+        (None, None, (1.0, 2.0**127), r"global_scales dW2 must be at most 8.51e\+37, .*, got 1.7\d*e\+38 at 0"),
+        (None, None, (1.0,), r"global_scales must be a pair \(dW13, dW2\) or None, got 1 values"),
         (None, None, (torch.ones(2), 1.0), r"global_scales dW13 must be one number or \[3\], got \[2\]"),
     ],
 )
@@ -264,3 +282,66 @@ def test_prepare_refusals(
     w2 = w2 if change2 is None else change2(w2)
     with pytest.raises(ValueError, match=f"^prepare_weights: {text}$"):
         prepare_weights(w13, w2, global_scales=scales)
+
+
+@pytest.mark.parametrize(
+    ("scales", "text"),
+    [
+        (1.0, "global_scales must be a pair (dW13, dW2) or None, got float"),
+        (("a", 1.0), "global_scales dW13 must be a number or a torch.Tensor, got str"),
+    ],
+)
+def test_prepare_refuses_other_types_of_scales(dense: tuple[Tensor, Tensor], scales: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(f'prepare_weights: {text}')}$"):
+        prepare_weights(*dense, global_scales=scales)
+
+
+def test_other_types_than_tensors(canonical: CanonicalWeights, dense: tuple[Tensor, Tensor]) -> None:
+    nothing: Any = None
+    with pytest.raises(TypeError, match=r"^prepare_weights: w13 must be a torch.Tensor, got NoneType$"):
+        prepare_weights(nothing, dense[1])
+    with pytest.raises(TypeError, match=r"^prepare_weights: w2 must be a torch.Tensor, got NoneType$"):
+        prepare_weights(dense[0], nothing)
+    with pytest.raises(TypeError, match=r"^unpack_weights: prepared must be a PreparedWeights, got NoneType$"):
+        unpack_weights(nothing)
+    with pytest.raises(TypeError, match=r"^quant_scales: input_scale must be a number or a torch.Tensor, got str$"):
+        canonical.quant_scales("a")  # type: ignore[arg-type]
+    for index, argument in enumerate(vars(canonical)):
+        arguments = [*canonical.tensors()]
+        arguments[index] = nothing
+        with pytest.raises(TypeError, match=rf"^pack_weights: {argument} must be a torch.Tensor, got NoneType$"):
+            pack_weights(*arguments)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_prepare_takes_parameters_in_every_mode(
+    dense: tuple[Tensor, Tensor], mode: Callable[[], Any], threads: int
+) -> None:
+    expected, before = prepare_weights(*dense), torch.get_num_threads()
+    w13, w2 = (torch.nn.Parameter(w) for w in dense)
+    torch.set_num_threads(threads)
+    try:
+        with mode():
+            found = prepare_weights(w13, w2)
+    finally:
+        torch.set_num_threads(before)
+    assert equal(found, expected)
+    assert not any(t.requires_grad for t in found.tensors())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_default_dtype_has_no_effect(
+    canonical: CanonicalWeights, dense: tuple[Tensor, Tensor], dtype: torch.dtype
+) -> None:
+    def results() -> list[Tensor]:
+        prepared = prepare_weights(*dense, global_scales=(0.3, 0.7))
+        return [*prepared.tensors(), *canonical.quant_scales(0.3, 0.7), *pack_weights(*canonical.tensors()).tensors()]
+
+    expected = results()
+    torch.set_default_dtype(dtype)
+    try:
+        found = results()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(found, expected, strict=True))
