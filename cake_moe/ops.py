@@ -228,7 +228,10 @@ def prepare_workspace(workspace: Tensor, num_tokens: int, *, up_to: bool = False
 
     Must precede the first such call and its capture, in stream order. May be repeated for further counts. The state
     belongs to these bytes: any alias of exactly the same bytes is prepared, a view with another start or size is not,
-    and it ends with the storage. Allocates no tensor storage.
+    and it ends with the storage. Nobody else may write to a prepared buffer: the CPU backend refuses one whose
+    constants were overwritten, a GPU's cannot be looked at. Preparing an overlapping buffer with another start ends the
+    state of this one. ``resize_`` and ``share_memory_`` need :func:`forget_workspace` first, and so does memory that
+    was prepared inside a compiled graph or through ``torch.ops``. Allocates no tensor storage.
 
     Args:
         workspace: uint8 or int8 ``[>= workspace_size(num_tokens)]``, 1-dimensional, contiguous, aligned to 64 bytes
