@@ -148,9 +148,12 @@ def test_device_without_the_operator_is_refused_at_once(tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_removes_the_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    # A test run in the background of a shell may ignore SIGINT, and children inherit that.
+    before = signal.signal(number, signal.SIG_DFL)
     process = subprocess.Popen(
         [sys.executable, "-m", "cake_moe.demo", "--dir", str(tmp_path)], stderr=subprocess.PIPE, text=True
     )
+    signal.signal(number, before)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("*/*.safetensors")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
