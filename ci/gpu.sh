@@ -1,48 +1,92 @@
 #!/usr/bin/env bash
-# One call on a machine with a GPU: build, GPU tests, a compute-sanitizer subset. Needs no network: everything that the
-# build imports must be installed, or lie as wheels in .whl/ (ignored by git). Usage: ci/gpu.sh [build|test|sanitize]...
-set -euo pipefail
+# One call on a machine with a GPU. Usage: ci/gpu.sh [build|test|sanitize|sanitize-all|bench]... (default: the first three)
+#   build         in place; everything that it imports must be installed, or lie as wheels in .whl/ (ignored by git)
+#   test          tests/gpu
+#   sanitize      compute-sanitizer on some kernel instances      sanitize-all   on every instance
+#   bench         python -m cake_moe.bench on the GPU
+# Needs no network. Logs: $OUT, or build/gpu. A table of the steps comes last; the exit status is 1 where one failed.
+set -uo pipefail
 cd "$(dirname "$0")/.."
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(build test sanitize)
 out=${OUT:-build/gpu}
 mkdir -p "$out"
+export PYTHONPATH=$PWD/build/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
 
 build() {
   if compgen -G '.whl/*.whl' >/dev/null; then
-    python3 -m pip install -q --no-index --no-deps --no-compile --target build/site .whl/*.whl
+    python3 -m pip install -q --no-index --no-deps --no-compile --upgrade --target build/site .whl/*.whl || return 1
   fi
-  CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) python3 setup.py -q build_ext --inplace
-  python3 -m cake_moe.env
+  CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) python3 setup.py -q build_ext --inplace && python3 -m cake_moe.env
 }
 
-run_tests() { python3 -m pytest tests/gpu -q -p no:cacheprovider; }
+run_tests() { python3 -m pytest tests/gpu -q -p no:cacheprovider --durations=15; }
 
+bench() { python3 -m cake_moe.bench --device cuda -M 1-16384x2 --launches --host --targets --json "$out/bench.json"; }
+
+# watch TOOL NAME SHARD TESTS: the selected tests under a tool, in the background.
 # The caching allocator would hide out-of-bounds accesses inside its blocks. Only this project's kernels are watched, so the
-# selected tests fill their inputs by copies from the host: initcheck does not see what an unwatched kernel writes.
-sanitize() {
-  local tool
-  for tool in memcheck racecheck synccheck initcheck; do watch "$tool" quantize 'operator_shapes or poisoned'; done
-  # Not racecheck: it does not know that mbarriers order the expert GEMMs' bulk and asynchronous copies
-  # (docs/architecture.md, decisions).
-  for tool in memcheck synccheck; do watch "$tool" operator 'under_the_sanitizer'; done
-  watch initcheck operator 'under_the_sanitizer and few'
-}
-
-# watch TOOL NAME TESTS
+# tests fill their inputs by copies from the host: initcheck does not see what an unwatched kernel writes.
 watch() {
-  local log="$out/$1_$2.log"
-  PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$1" --error-exitcode 1 \
-    --kernel-name kernel_substring=cake_moe --log-file "$log" python3 -m pytest tests/gpu -q -p no:cacheprovider -k "$3"
-  printf '%-10s %-9s %s\n' "$1" "$2" "$(tail -n 1 "$log")"
+  local log="$out/$1_$2.log" options=(--error-exitcode 1)
+  # racecheck's reports are judged one by one (ci/racecheck_known.py).
+  [ "$1" != racecheck ] || options=(--racecheck-report analysis --demangle no)
+  (
+    CAKE_TEST_SHARD=$3 OMP_NUM_THREADS=2 PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 500 \
+      compute-sanitizer --tool "$1" "${options[@]}" --print-limit 10000 --kernel-name kernel_substring=cake_moe \
+      --log-file "$log" python3 -m pytest tests/gpu -q -p no:cacheprovider -k "$4" >"$log.tests" 2>&1
+    status=$?
+    printf '%-10s %-12s %4d s  %s  %s\n' "$1" "$2" $SECONDS "$(tail -n 1 "$log.tests")" "$(tail -n 1 "$log")"
+    exit $status
+  ) &
+  watched+=($!)
 }
 
-export PYTHONPATH=$PWD/build/site:$PWD${PYTHONPATH:+:$PYTHONPATH}
+finish_watching() {
+  local pid failed=0 logs
+  for pid in "${watched[@]}"; do wait "$pid" || failed=1; done
+  logs=("$out"/racecheck_*.log)
+  [ ! -e "${logs[0]}" ] || python3 ci/racecheck_known.py cake_moe/libcake_ops.so "${logs[@]}" || failed=1
+  return $failed
+}
+
+sanitize() {
+  local tool watched=()
+  rm -f "$out"/racecheck_*.log
+  for tool in memcheck racecheck synccheck initcheck; do
+    watch "$tool" quick 0/1 'test_quick or operator_shapes or poisoned_neighbours'
+  done
+  finish_watching
+}
+
+sanitize_all() {
+  local tool shard watched=()
+  rm -f "$out"/racecheck_*.log
+  for tool in memcheck racecheck synccheck initcheck; do
+    watch "$tool" quick 0/1 'test_quick or operator_shapes or poisoned_neighbours'
+    for shard in 0 1; do watch "$tool" "instances$shard" "$shard/2" 'test_sanitizer and test_instance'; done
+  done
+  finish_watching
+}
+
+table=()
+failed=0
 for step in "${steps[@]}"; do
+  begin=$SECONDS
   case $step in
     build) build ;;
     test) run_tests ;;
     sanitize) sanitize ;;
+    sanitize-all) sanitize_all ;;
+    bench) bench ;;
     *) echo "unknown step: $step" >&2; exit 2 ;;
   esac
+  status=$?
+  table+=("$(printf '%-14s %-8s %5d s' "$step" "$([ $status -eq 0 ] && echo passed || echo FAILED)" $((SECONDS - begin)))")
+  [ $status -eq 0 ] && continue
+  failed=1
+  [ "$step" != build ] || break
 done
+printf '\n%-14s %-8s %7s\n' step result time
+printf '%s\n' "${table[@]}"
+exit $failed

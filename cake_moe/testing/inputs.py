@@ -131,13 +131,11 @@ class MoeInputs:
     @property
     def betas(self) -> tuple[Tensor, Tensor]:
         """situ_beta and situ_linear_beta with the defaults filled in, float32 [E] each."""
-        beta = torch.full((EXPERTS,), DEFAULT_BETA, dtype=torch.float32) if self.situ_beta is None else self.situ_beta
-        linear = (
-            torch.full((EXPERTS,), DEFAULT_LINEAR_BETA, dtype=torch.float32)
-            if self.situ_linear_beta is None
-            else self.situ_linear_beta
-        )
-        return beta, linear
+
+        def given_or(default: float, beta: Tensor | None) -> Tensor:
+            return self.input.new_full((EXPERTS,), default, dtype=torch.float32) if beta is None else beta
+
+        return given_or(DEFAULT_BETA, self.situ_beta), given_or(DEFAULT_LINEAR_BETA, self.situ_linear_beta)
 
     @property
     def active_experts(self) -> list[int]:

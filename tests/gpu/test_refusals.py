@@ -50,6 +50,46 @@ def test_vector_loads_need_16_bytes(on_gpu: dict[str, Any]) -> None:
         cake_moe.fused_moe(**(on_gpu | {"input": memory[4:].view(M, 3584)}))
 
 
+def shifted(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    """A copy whose address is `offset` bytes past a multiple of 512."""
+    memory = torch.empty(tensor.nbytes + offset, dtype=torch.uint8, device="cuda")
+    copy = memory[offset:].view(tensor.dtype).view(tensor.shape)
+    return copy.copy_(tensor)
+
+
+WEIGHTS = ("fc1_expert_weights", "fc2_expert_weights")
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_need_16_bytes(on_gpu: dict[str, Any], name: str) -> None:
+    output = torch.full_like(on_gpu["input"], 7)
+    workspace = torch.empty(cake_moe.workspace_size(M), dtype=torch.uint8, device="cuda")
+    text = f"^fused_moe: {name} must be aligned to 16 bytes, got an address 8 bytes past a multiple$"
+    with pytest.raises(ValueError, match=text):
+        cake_moe.fused_moe(**(on_gpu | {name: shifted(on_gpu[name], 8)}), workspace=workspace, output=output)
+    assert bool((output == 7).all())
+
+
+@pytest.mark.parametrize("index", [1, 4])
+def test_block_scales_need_16_bytes(on_gpu: dict[str, Any], index: int) -> None:
+    scales = list(on_gpu["quant_scales"])
+    scales[index] = shifted(scales[index], 4)
+    text = (
+        rf"^fused_moe: quant_scales\[{index}\].* must be aligned to 16 bytes, got an address 4 bytes past a multiple$"
+    )
+    with pytest.raises(ValueError, match=text):
+        cake_moe.fused_moe(**(on_gpu | {"quant_scales": scales}))
+
+
+def test_16_bytes_are_enough_for_every_operand(on_gpu: dict[str, Any]) -> None:
+    if not has_kernels():
+        pytest.skip(f"needs a GPU that fused_moe has kernels for, not {arch()}")
+    moved = {name: shifted(value, 16) for name, value in on_gpu.items() if isinstance(value, torch.Tensor)}
+    moved["quant_scales"] = [shifted(scale, 16) for scale in on_gpu["quant_scales"]]
+    expected = cake_moe.fused_moe(**on_gpu)
+    assert torch.equal(cake_moe.fused_moe(**moved).view(torch.int16), expected.view(torch.int16))
+
+
 def test_workspace_needs_128_bytes() -> None:
     memory = torch.empty(cake_moe.workspace_size(M) + 64, dtype=torch.uint8, device="cuda")
     text = r"^prepare_workspace: workspace must be aligned to 128 bytes, got an address 64 bytes past a multiple$"
