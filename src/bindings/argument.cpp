@@ -63,12 +63,6 @@ std::string shape_text(std::span<const int64_t> shape) {
   return text + "]";
 }
 
-std::string strides_text(const Tensor& tensor) {
-  int64_t* strides;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor.get(), &strides));
-  return shape_text({strides, static_cast<size_t>(tensor.dim())});
-}
-
 Place place_of(const Tensor& tensor) {
   int32_t type;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &type));
@@ -81,13 +75,10 @@ Place place_of(const Tensor& tensor) {
 // Bytes from the start of the storage to the end of the last element.
 int64_t needed_storage(const Argument& argument) {
   if (argument.bytes == 0) return 0;
-  int64_t offset;
-  int64_t* strides;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(argument.tensor->get(), &offset));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(argument.tensor->get(), &strides));
-  int64_t last = offset;
-  for (size_t dim = 0; dim < argument.shape.size(); ++dim) last += (argument.shape[dim] - 1) * strides[dim];
-  return (last + 1) * static_cast<int64_t>(aoti_torch_dtype_element_size(argument.dtype));
+  int64_t last;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(argument.tensor->get(), &last));
+  for (size_t dim = 0; dim < argument.shape.size(); ++dim) last += (argument.shape[dim] - 1) * argument.strides[dim];
+  return (last + 1) * argument.element_bytes;
 }
 
 // A storage can be freed or shrunk under a tensor (untyped_storage().resize_).
@@ -103,9 +94,11 @@ void require_storage(const Argument& argument) {
 
 // The shims cannot ask a tensor whether it requires grad. A view of one that does has a grad_fn, that is, it is no leaf
 // (autograd's fallback for operators without a derivative does not disable autograd around the kernel).
-bool would_record_grad(const Tensor& tensor) {
-  StableIValue stack[1] = {torch::stable::detail::from(tensor)};
-  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::alias", "", stack, TORCH_ABI_VERSION));
+bool would_record_grad(const Argument& argument) {
+  AtenTensorHandle view;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_as_strided(argument.tensor->get(), argument.shape.data(), argument.strides.data(), &view));
+  StableIValue stack[1] = {torch::stable::detail::from(view)};
   TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::is_leaf", "", stack, TORCH_ABI_VERSION));
   return !torch::stable::detail::to<bool>(stack[0]);
 }
@@ -122,12 +115,21 @@ int64_t Argument::numel() const {
 
 Argument describe(const char* op, const char* name, const Tensor& tensor) {
   if (!tensor.defined()) refuse(op, name, "a tensor", "None");
-  Argument argument{op, name, &tensor, 0, place_of(tensor), {}, 0, nullptr};
+  Argument argument{};
+  argument.op = op;
+  argument.name = name;
+  argument.tensor = &tensor;
+  argument.place = place_of(tensor);
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &argument.dtype));
+  argument.element_bytes = static_cast<int64_t>(aoti_torch_dtype_element_size(argument.dtype));
+  const auto dims = static_cast<size_t>(tensor.dim());
   int64_t* sizes;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor.get(), &sizes));
-  argument.shape = {sizes, static_cast<size_t>(tensor.dim())};
-  argument.bytes = argument.numel() * static_cast<int64_t>(aoti_torch_dtype_element_size(argument.dtype));
+  argument.shape = {sizes, dims};
+  int64_t* strides;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor.get(), &strides));
+  argument.strides = {strides, dims};
+  argument.bytes = argument.numel() * argument.element_bytes;
   argument.data = static_cast<const uint8_t*>(tensor.const_data_ptr());
   require_storage(argument);
   return argument;
@@ -165,7 +167,7 @@ void require_place(const Argument& argument, Place place) {
 
 void require_contiguous(const Argument& argument) {
   if (!argument.tensor->is_contiguous()) {
-    refuse(argument.op, argument.name, "contiguous", "strides " + strides_text(*argument.tensor));
+    refuse(argument.op, argument.name, "contiguous", "strides " + shape_text(argument.strides));
   }
 }
 
@@ -178,8 +180,8 @@ void require_alignment(const Argument& argument, int64_t alignment) {
 }
 
 void require_load_alignment(const Argument& argument) {
-  const auto element = static_cast<int64_t>(aoti_torch_dtype_element_size(argument.dtype));
-  require_alignment(argument, argument.place.is_cpu() ? element : std::max(element, kGpuLoadBytes));
+  require_alignment(argument,
+                    argument.place.is_cpu() ? argument.element_bytes : std::max(argument.element_bytes, kGpuLoadBytes));
 }
 
 void require_one_element(const Argument& argument) {
@@ -195,8 +197,10 @@ void require_disjoint(const Argument& written, const Argument& other) {
   }
 }
 
+bool gradients_are_recorded() { return aoti_torch_grad_mode_is_enabled(); }
+
 void require_no_grad(const Argument& argument) {
-  if (aoti_torch_grad_mode_is_enabled() && would_record_grad(*argument.tensor)) {
+  if (would_record_grad(argument)) {
     throw std::runtime_error(
         message(argument.op, argument.name, "without gradient (inference only)", "requires_grad=True"));
   }

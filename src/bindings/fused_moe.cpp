@@ -21,6 +21,13 @@ Problem problem_of(const FusedMoeCall& call) {
   return torch_cuda::fused_moe_problem(kOp, call.place, call.params.num_tokens);
 }
 
+// A step of a model calls its layers with one problem. The kept plan cannot be stale: it is a pure function of that.
+Plan plan_of(const Problem& problem) {
+  thread_local Plan last{};
+  if (last.problem != problem) last = make_plan(problem);
+  return last;
+}
+
 void launch(const MoeParams& params, const Plan& plan, Place place) {
   if (place.is_cpu()) {
     cpu::fused_moe(params, plan, torch_threads());
@@ -55,7 +62,7 @@ void fused_moe(const Tensor& input, const Tensor& token_selected_experts, const 
                                     &output};
   FusedMoeCall call = validate_fused_moe(arguments);
   if (call.params.num_tokens == 0) return;
-  const Plan plan = make_plan(problem_of(call));
+  const Plan plan = plan_of(problem_of(call));
   const WorkspaceKey key = validate_workspace(*call.workspace, call.params.num_tokens, call.place);
   validate_values(arguments);
   require_prepared(*call.workspace, key, call.params.num_tokens);
@@ -81,7 +88,7 @@ Tensor fused_moe_functional(const Tensor& input, const Tensor& token_selected_ex
   FusedMoeCall call = validate_fused_moe(arguments);
   const Tensor output = torch::stable::new_empty(input, {call.params.num_tokens, kHidden});
   if (call.params.num_tokens == 0) return output;
-  const Plan plan = make_plan(problem_of(call));
+  const Plan plan = plan_of(problem_of(call));
   validate_values(arguments);
   const Tensor workspace = torch::stable::new_empty(input, {workspace_bytes(call.params.num_tokens)}, ScalarType::Byte);
   const Argument memory = describe(kOp, "workspace", workspace);

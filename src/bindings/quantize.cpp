@@ -38,8 +38,10 @@ void validate(const Argument& input, const Argument& encode) {
   require_dtype(encode, {Dtype::kFloat32});
   require_one_element(encode);
   require_place(encode, input.place);
-  require_no_grad(input);
-  require_no_grad(encode);
+  if (gradients_are_recorded()) {
+    require_no_grad(input);
+    require_no_grad(encode);
+  }
   if (value_checks_enabled()) require_finite_positive(kOp, encode.name, *encode.tensor);
 }
 

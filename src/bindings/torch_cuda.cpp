@@ -31,16 +31,18 @@ void check(cudaError_t status, const std::string& what) {
   if (status != cudaSuccess) throw std::runtime_error(what + ": " + cudaGetErrorString(status));
 }
 
-std::string found_arch(const Device& device) {
-  return "sm_" + std::to_string(device.major) + std::to_string(device.minor);
+std::string built_archs() {
+  std::string names;
+  for (const Arch arch : kFusedMoeArchs) names += (names.empty() ? "" : ", ") + std::string(arch_name(arch));
+  return names.empty() ? "none" : names;
 }
 
 // Kernels are built for architecture-specific targets: only an exact match runs.
-bool runs(Arch arch, const Device& device) { return found_arch(device) + "a" == arch_name(arch); }
+bool runs(Arch arch, const Device& device) { return device.arch + "a" == arch_name(arch); }
 
 [[noreturn]] void refuse_arch(const char* op, Place place, const std::string& built) {
   throw std::runtime_error(message(op, "device", "of an architecture with kernels (" + built + ")",
-                                   found_arch(device_properties(place.cuda_index)) + " at " + to_string(place)));
+                                   device_properties(place.cuda_index).arch + " at " + to_string(place)));
 }
 
 void require_driver(const char* op) {
@@ -52,20 +54,18 @@ void require_driver(const char* op) {
 
 Problem fused_moe_problem(const char* op, Place place, int num_tokens) {
   require_driver(op);
-  const Device device = device_properties(place.cuda_index);
-  std::string built;
+  const Device& device = device_properties(place.cuda_index);
   for (const Arch arch : kFusedMoeArchs) {
     if (runs(arch, device)) return {num_tokens, arch, device.sm_count};
-    built += (built.empty() ? "" : ", ") + std::string(arch_name(arch));
   }
-  refuse_arch(op, place, built.empty() ? "none" : built);
+  refuse_arch(op, place, built_archs());
 }
 
 int require_any_kernels(const char* op, Place place) {
   require_driver(op);
-  const Device device = device_properties(place.cuda_index);
+  const Device& device = device_properties(place.cuda_index);
   const std::string built = CAKE_MOE_CUDA_ARCHS;  // "sm_90a, sm_100a, sm_103a"
-  if ((built + ",").find(found_arch(device) + "a,") == std::string::npos) refuse_arch(op, place, built);
+  if ((built + ",").find(device.arch + "a,") == std::string::npos) refuse_arch(op, place, built);
   return device.sm_count;
 }
 

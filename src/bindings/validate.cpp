@@ -139,8 +139,8 @@ bool is_floating(const Argument& argument) {
 FusedMoeCall validate_fused_moe(const FusedMoeArguments& arguments) {
   const ReadArguments inputs = read_inputs(arguments);
   FusedMoeCall call{params_of(inputs), inputs.input.place, std::nullopt};
-  const auto require_inference = [](const Argument& argument) {
-    if (is_floating(argument)) require_no_grad(argument);
+  const auto require_inference = [recorded = gradients_are_recorded()](const Argument& argument) {
+    if (recorded && is_floating(argument)) require_no_grad(argument);
   };
   for_each(inputs, require_inference);
   if (arguments.output != nullptr) {

@@ -47,6 +47,8 @@ struct Problem {
   int num_tokens;  // M, 1..kMaxTokens
   Arch arch;
   int sm_count;  // SMs the kernels may use (a partition may own fewer than the chip); ignored on the CPU
+
+  bool operator==(const Problem&) const = default;
 };
 
 }  // namespace cake_moe

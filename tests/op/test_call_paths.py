@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import cake_moe
 from cake_moe import ops
 from cake_moe.testing import auto_prepare
 from cake_moe.testing.inputs import MoeInputs
-from cake_moe.testing.stages import POISON, run, stage_views
+from cake_moe.testing.stages import POISON, Stages, run, stage_views
 
 Problems = Callable[[int], MoeInputs]
 SameBits = Callable[[Tensor, Tensor], bool]
@@ -46,6 +47,21 @@ def test_workspace_and_output(problem: MoeInputs, expected: Tensor, same_bits: S
     result = cake_moe.fused_moe(**vars(problem), workspace=prepared(M), output=output)
     assert result is output
     assert same_bits(output, expected)
+
+
+def test_counts_in_turn(make_problem: Problems, same_bits: SameBits) -> None:
+    """A thread keeps the plan of its last call, so every expectation comes from a thread of its own."""
+
+    def alone(problem: MoeInputs) -> tuple[Tensor, Stages]:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(run, problem).result()
+
+    problems = [make_problem(num_tokens) for num_tokens in (M, 1, 9, M)]
+    expected = [alone(problem) for problem in problems]
+    workspace = prepared(9, up_to=True)
+    for problem, (output, stages) in zip(problems, expected, strict=True):
+        assert same_bits(cake_moe.fused_moe(**vars(problem), workspace=workspace), output)
+        assert same_bits(stage_views(workspace, problem.num_tokens).hq, stages.hq)
 
 
 def test_output_is_allocated(problem: MoeInputs, expected: Tensor, same_bits: SameBits) -> None:

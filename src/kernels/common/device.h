@@ -6,13 +6,12 @@
 namespace cake_moe {
 
 struct Device {
-  int major;  // compute capability
-  int minor;
+  std::string arch;  // its compute capability, as "sm_90"
   int sm_count;
 };
 
 // Cached; creates no context. Throws std::runtime_error with the driver's words if the device cannot be read.
-Device device_properties(int index);
+const Device& device_properties(int index);
 
 // Empty where the installed driver can run this library's CUDA runtime, else one sentence with both versions.
 std::string driver_problem();
