@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -17,12 +17,17 @@ from cake_moe.layout import (
     FC2_GROUPS,
     FC2_ROW_BYTES,
     FC2_ROWS,
+    HIDDEN,
+    INTERMEDIATE,
     MAX_TOKENS,
 )
 from cake_moe.testing.inputs import MoeInputs, RandomWeights, make_inputs
 
 EXPERT_BYTES = FC1_ROWS * (FC1_ROW_BYTES + FC1_GROUPS) + FC2_ROWS * (FC2_ROW_BYTES + FC2_GROUPS)
 """Bytes of weights and block scales of one expert."""
+
+FLOP_PER_ROUTE = 2 * (FC1_ROWS * HIDDEN + FC2_ROWS * INTERMEDIATE)
+"""Multiplications and additions of both products for one (token, slot)."""
 
 CacheState = Literal["cold", "warm"]
 CACHE_STATES: tuple[CacheState, ...] = ("cold", "warm")
@@ -66,29 +71,41 @@ def route_count(ids: Tensor) -> int:
     return int(((ids >= 0) & (ids < EXPERTS)).sum())
 
 
+def padded_rows(ids: Tensor, unit: int) -> int:
+    """Rows of all experts, each expert's rounded up to a multiple of `unit`."""
+    counts = ids[(ids >= 0) & (ids < EXPERTS)].long().bincount()
+    return int(((counts + unit - 1) // unit * unit).sum())
+
+
 def make_weights(seed: int) -> RandomWeights:
     """Random prepared weights, all 896 experts present (2.08 GB), so that no read meets an unmapped page."""
     return RandomWeights(seed).touch(range(EXPERTS))
 
 
-def make_variants(case: Case, weights: RandomWeights, seed: int, count: int) -> list[MoeInputs]:
+def make_variants(
+    case: Case, weights: RandomWeights, seed: int, count: int, quant_scales: list[Tensor] | None = None
+) -> list[MoeInputs]:
     """Operands of `count` calls of a case that differ in input and routing; one for the warm state.
 
-    Only experts that are present in `weights` are read.
+    Only experts that are present in `weights` are read. quant_scales: those of all variants, as in a model; None lets
+    each have its own.
     """
     count = 1 if case.state == "warm" else count
-    return [
+    variants = [
         make_inputs(case.tokens, routing=case.routing, seed=seed + variant, weights=weights, random_betas=False)
         for variant in range(count)
     ]
+    if quant_scales is None:
+        return variants
+    return [replace(variant, quant_scales=quant_scales) for variant in variants]
 
 
 class CacheEviction:
     """Replaces the contents of all caches by streaming through memory that nothing else uses."""
 
-    def __init__(self, size: int = 256 << 20) -> None:
+    def __init__(self, size: int = 256 << 20, device: torch.device | str = "cpu") -> None:
         """size: bytes, several times the last-level cache."""
-        self._memory = torch.zeros(size // 8, dtype=torch.int64)
+        self._memory = torch.zeros(size // 8, dtype=torch.int64, device=device)
 
     def __call__(self) -> None:
         self._memory.add_(1)

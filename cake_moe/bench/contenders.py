@@ -1,4 +1,4 @@
-"""What is timed on the CPU: the operator, a streaming read of its weight bytes (the floor), and a torch.mm loop."""
+"""What is timed: the operator on any device and, on the CPU, a streaming read of its weights and a torch.mm loop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ from cake_moe.testing import stages
 from cake_moe.testing.inputs import MoeInputs, RandomWeights
 
 from .cases import touched_experts
+from .results import READ
+
+PEER_NAMES = ("bf16", "humming")
+"""Other implementations of the layer that a GPU may be asked to time."""
 
 
 class Contender(Protocol):
-    """Something that does the work of variant `index` of a case; `name` goes into the results."""
+    """Something that does the work of variant `index` of a case.
+
+    `name` goes into the results, and so does `note`: which of several ways was chosen for the case, or nothing.
+    """
 
     name: str
+    note: str
 
     def call(self, index: int) -> Tensor:
         """Do it once; returns a result that depends on all of the work."""
@@ -30,6 +38,7 @@ class Operator:
     """The operator, eager, with a prepared workspace and a given output."""
 
     name = "cake_moe"
+    note = ""
 
     def __init__(self, variants: Sequence[MoeInputs]) -> None:
         self._variants = variants
@@ -51,7 +60,8 @@ class StreamingRead:
     torch's reductions.
     """
 
-    name = "streaming read"
+    name = READ
+    note = ""
 
     def __init__(self, weights: RandomWeights, variants: Sequence[MoeInputs]) -> None:
         self._tensors = (weights.fc1, weights.fc1_scales, weights.fc2, weights.fc2_scales)
@@ -77,6 +87,7 @@ class MatmulLoop:
     """
 
     name = "torch.mm loop"
+    note = ""
 
     def __init__(self, variants: Sequence[MoeInputs], pool_size: int, dtype: torch.dtype = torch.float32) -> None:
         """pool_size: experts to hold, at least 1; dtype: of weights, activations and products."""
@@ -97,13 +108,14 @@ class MatmulLoop:
 
     def call(self, index: int) -> Tensor:
         x = self._inputs[index]
-        beta, linear_beta = self._variants[index].betas
+        beta, linear_beta = (betas.to(x.device) for betas in self._variants[index].betas)
+        unit = torch.ones(1, dtype=torch.float32, device=x.device)
         output = torch.zeros_like(x)
         for expert, tokens, route_weights in self._groups[index]:
             w13, w2 = self._pool[self._slot[index][expert]]
             up, gate = torch.mm(w13, x[tokens].T).chunk(2)
             only = slice(expert, expert + 1)
-            hidden = reference.situ(gate, up, torch.ones(1, dtype=torch.float32), beta[only], linear_beta[only])
+            hidden = reference.situ(gate, up, unit, beta[only], linear_beta[only])
             output.index_add_(0, tokens, torch.mm(hidden.T, w2).mul_(route_weights))
         return output
 

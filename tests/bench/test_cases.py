@@ -5,7 +5,15 @@ import torch
 
 from cake_moe._native import _C
 from cake_moe.bench import cases
-from cake_moe.bench.cases import CacheEviction, Case, make_variants, parse_counts, route_count, touched_experts
+from cake_moe.bench.cases import (
+    CacheEviction,
+    Case,
+    make_variants,
+    padded_rows,
+    parse_counts,
+    route_count,
+    touched_experts,
+)
 from cake_moe.testing.inputs import RandomWeights
 
 
@@ -43,6 +51,19 @@ def test_touched_experts_and_routes_ignore_invalid_ids() -> None:
     ids = torch.tensor([[5, 5, -1, 896, 895, 0] + [7] * 10], dtype=torch.int32)
     assert touched_experts(ids) == [0, 5, 7, 895]
     assert route_count(ids) == 14
+
+
+@pytest.mark.parametrize(("unit", "rows"), [(1, 14), (8, 8 + 16 + 8 + 8), (16, 64)])
+def test_padded_rows(unit: int, rows: int) -> None:
+    ids = torch.tensor([[5, 5, -1, 896, 895, 0] + [7] * 10], dtype=torch.int32)
+    assert padded_rows(ids, unit) == rows
+
+
+def test_variants_of_one_model_share_its_scales() -> None:
+    weights = RandomWeights()
+    scales = make_variants(Case(1, "uniform", "warm"), weights, seed=9, count=1)[0].quant_scales
+    for variant in make_variants(Case(2, "uniform", "cold"), weights, 3, 2, scales):
+        assert variant.quant_scales is scales
 
 
 def test_cold_variants_differ_and_warm_has_one() -> None:
