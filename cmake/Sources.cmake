@@ -56,9 +56,12 @@ macro(cake_declare_cuda_kernels)
     ARCHS 90a
     SOURCES src/kernels/finalize/launch.cu)
   cake_cuda_kernels(sm90
-    KERNELS cake_moe_sm90_fc1 cake_moe_sm90_fc2
+    KERNELS cake_moe_sm90_experts cake_moe_sm90_fc1 cake_moe_sm90_fc2
     ARCHS 90a
-    SOURCES src/kernels/sm90/fc1/launch.cu src/kernels/sm90/fc2/launch.cu)
+    SOURCES
+      src/kernels/sm90/experts/launch.cu
+      src/kernels/sm90/fc1/launch.cu
+      src/kernels/sm90/fc2/launch.cu)
 endmacro()
 
 set(CAKE_PYTHON_SOURCES

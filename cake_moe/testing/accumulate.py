@@ -117,8 +117,7 @@ class Sm90Sum:
     The four lanes of a fragment row take neighbouring 16-byte pieces of packed weights, two pieces each in FC1 (K =
     3584, 256 elements at a time) and one in FC2 (K = 384, 128 at a time). A piece has two segments, a segment two words
     of eight elements; a step takes elements {0, 1, 4, 5} or {2, 3, 6, 7} of one word of every lane.
-    split_k: FC1 of calls with at most 4 tokens: two chains, over the first and the second pieces, and one rounding of
-    their sum.
+    split_k: FC1 of the fused path: two chains, over the first and the second half of K, and one rounding of their sum.
     """
 
     split_k: bool = False
@@ -131,9 +130,8 @@ class Sm90Sum:
         # chunk, lane, piece, segment, word, high or low pair, step, element of the pair
         split = terms.view(len(terms), -1, 4, pieces, 2, 2, 2, 2, 2)
         ordered = split.permute(0, 1, 3, 4, 5, 7, 2, 6, 8)
-        if self.split_k and pieces == 2:
-            return [ordered[:, :, piece].flatten(1) for piece in range(2)]
-        return [ordered.flatten(1)]
+        chain = ordered.flatten(1)
+        return list(chain.chunk(2, dim=1)) if self.split_k and pieces == 2 else [chain]
 
     def sharp(self, terms: Tensor) -> Tensor:
         chains = self._chains(terms)
@@ -145,7 +143,7 @@ class Sm90Sum:
 
 
 CPU = LaneSum()
-SPLIT_K_TOKENS = 4  # the plan's path split_k_8 of sm_90a
+FUSED_TOKENS = 64  # the plan's path decode of sm_90a
 
 
 def accumulation_of(num_tokens: int, device: torch.device) -> Accumulation:
@@ -153,7 +151,7 @@ def accumulation_of(num_tokens: int, device: torch.device) -> Accumulation:
     if device.type == "cpu":
         return CPU
     if torch.cuda.get_device_capability(device) == (9, 0):
-        return Sm90Sum(split_k=num_tokens <= SPLIT_K_TOKENS)
+        return Sm90Sum(split_k=num_tokens <= FUSED_TOKENS)
     raise ValueError(
         f"accumulation_of: device must be a CPU or an sm_90a GPU, got {torch.cuda.get_device_name(device)}"
     )

@@ -51,7 +51,7 @@ class Builder {
         add({.stage = Stage::kExperts,
              .tile_rows = row_.fc1.tile_rows,
              .tile_tokens = row_.tile_tokens,
-             .grid = problem_.sm_count,
+             .grid = int64_t{problem_.sm_count} * row_.fc1.ctas_per_sm,
              .threads = row_.fc1.threads});
         break;
     }
@@ -68,15 +68,14 @@ class Builder {
   }
 
   void add_prologue() {
-    const int cluster = route_cluster(problem_.num_tokens);
     const int64_t items = int64_t{problem_.num_tokens} * kPrologueItems;
-    const int64_t resident = std::max(kPrologueCtasPerSm * problem_.sm_count - cluster, 1);
+    const int64_t resident = std::max(kPrologueCtasPerSm * problem_.sm_count - kRouteCluster, 1);
     const int64_t quantizers = std::min(ceil_div(items, kPrologueThreads / 32), resident);
     add({.stage = Stage::kPrologue,
          .tile_tokens = 1,
-         .grid = cluster + round_up(quantizers, cluster),
+         .grid = kRouteCluster + round_up(quantizers, kRouteCluster),
          .threads = kPrologueThreads,
-         .cluster = cluster});
+         .cluster = kRouteCluster});
   }
 
   void add_gemm(Stage stage, int weight_rows, const GemmShape& shape) {

@@ -9,17 +9,17 @@ constexpr PathRow kCpuRows[] = {
      "128 stored rows share the cache lines of their interleaved scales; they stay in the L2 while 32 rows pass"},
 };
 
-// sm_90a. Up to 8 rows two CTAs share an SM; above, one CTA fills it: four consumer warpgroups of 64 rows each while
+// sm_90a. Up to 8 rows of a tile two CTAs share an SM (but for the fused launch); above, one CTA fills it: four consumer warpgroups of 64 rows each while
 // the accumulators of a token tile leave registers for them, else two with twice the rows (FC1) or with two fragments
 // in flight (FC2).
-constexpr GemmShape kSplitK = {64, 288, 2}, kNarrow = {128, 288, 2};
+constexpr GemmShape kDecode = {128, 576, 1}, kNarrow = {128, 288, 2};
 constexpr GemmShape kFour = {256, 640, 1}, kTwoFc1 = {256, 384, 1}, kTwoFc2 = {128, 288, 1};
 
 // A token tile is the smallest that holds an expert's rows of a uniform routing, M * 16 / 896 on average, or an equal
 // share of them where one tile cannot. The limits are where the measured times cross.
 constexpr PathRow kSm90Rows[] = {
-    {4, "split_k_8", Shape::kPrologue, 8, kSplitK, kNarrow, Pool::kStatic,
-     "fewer tiles of 128 weight rows than CTAs: 64 rows, and the warpgroups of a CTA share K"},
+    {kFusedTokens, "decode", Shape::kFused, 8, kDecode, kDecode, Pool::kStatic,
+     "up to 1.1 rows an expert: a launch costs as much as an expert's weights"},
     {320, "weight_bound_8", Shape::kPrologue, 8, kNarrow, kNarrow, Pool::kStatic, "up to 5.7 rows an expert"},
     {576, "weight_bound_16", Shape::kPrologue, 16, kFour, kFour, Pool::kStatic, "up to 10 rows an expert"},
     {1088, "weight_bound_24", Shape::kPrologue, 24, kFour, kFour, Pool::kStatic, "up to 19 rows an expert"},
@@ -42,7 +42,7 @@ constexpr PathRow kSm90Rows[] = {
 // expert sees M * 16 / 896 rows on average; a token tile is the smallest that usually holds them.
 constexpr GemmShape kTensorMemory = {128, 256, 1};
 constexpr PathRow kSm100Rows[] = {
-    {64, "decode", Shape::kFused, 8, kTensorMemory, kTensorMemory, Pool::kStatic,
+    {kFusedTokens, "decode", Shape::kFused, 8, kTensorMemory, kTensorMemory, Pool::kStatic,
      "about one row an expert: the weight stream decides, and a launch costs as much as an expert"},
     {448, "weight_bound_8", Shape::kPrologue, 8, kTensorMemory, kTensorMemory, Pool::kPerSm, "up to 8 rows an expert"},
     {896, "weight_bound_16", Shape::kPrologue, 16, kTensorMemory, kTensorMemory, Pool::kPerSm,

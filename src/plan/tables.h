@@ -41,14 +41,14 @@ struct PathRow {
 
 std::span<const PathRow> path_table(Arch arch);
 
-// The GPU's prologue: CTAs of one cluster route, the others quantise. One CTA routes fastest while the cluster's
-// exchange would cost more than its share of the routes.
+// Most tokens of a fused path (kFused): a CTA finds its work in at most 1024 ids by itself.
+inline constexpr int kFusedTokens = 64;
+
+// The GPU's prologue: CTAs of one cluster route, the others quantise.
 inline constexpr int kPrologueThreads = 512;
 inline constexpr int kPrologueCtasPerSm = 3;
 inline constexpr int kPrologueItems = kHidden / 512;  // of a token, one a warp at a time
 inline constexpr int kRouteCluster = 8;
-inline constexpr int kSingleRouteTokens = 64;  // up to here one CTA routes
-constexpr int route_cluster(int num_tokens) { return num_tokens <= kSingleRouteTokens ? 1 : kRouteCluster; }
 
 // The GPU's finalise: a thread has 8 columns; with few tokens narrow CTAs spread a token over several SMs.
 inline constexpr int kFinalizeTokenThreads = kHidden / 8;

@@ -29,7 +29,7 @@ SECTIONS = {
     "work_counter": (4, 0),
 }
 SM90_ONLY = ("x_half", "tiles", "tile_count")
-SM90_LIMITS = (4, 320, 576, 1088, 1216, 2304, 2752, 3520, 4352, 5312, 6656, 8448, 9472, 11264, 13000)
+SM90_LIMITS = (64, 320, 576, 1088, 1216, 2304, 2752, 3520, 4352, 5312, 6656, 8448, 9472, 11264, 13000)
 EDGES = sorted(
     {1, 2, 3, 16, 63, 64, 65, 447, 448, 449, 896, 897, 1792, 1793, 4095, 4096, 8191, 8192, 16383, 16384}
     | {limit + step for limit in SM90_LIMITS for step in (0, 1)}
@@ -120,8 +120,7 @@ def test_every_count_has_a_route_with_a_reason(arch: str) -> None:
         assert ("experts" in stages) != ({"fc1", "fc2"} <= set(stages))
         assert stages[-1] == "finalize"
         if arch != "cpu":
-            # sm_90a has no fused path yet: four launches for every count.
-            assert len(stages) <= (2 if count <= 64 and arch != "sm_90a" else 4)
+            assert len(stages) <= (2 if count <= 64 else 4)
             assert [launch["pdl"] for launch in plan["launches"]] == [False] + [True] * (len(stages) - 1)
         assert plan["why"]
         if not paths or paths[-1] != plan["path"]:
@@ -152,7 +151,7 @@ def test_token_tiles_fit() -> None:
     """The table of token tiles holds those of the worst routing: every expert's rows in tiles of at least 8."""
     for count in range(1, MAX_TOKENS + 1):
         plan = _C.make_plan(count, "sm_90a", 132)
-        rows, tile = 16 * count, plan["launches"][1]["tile_tokens"]
+        rows, tile = 16 * count, plan["launches"][-2]["tile_tokens"]
         assert tile >= 8
         experts = min(rows, 896)
         worst = experts + (rows - experts) // tile
@@ -164,20 +163,28 @@ def test_token_tiles_fit() -> None:
 def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
     """CTAs of every launch are those of a kernel instance, and the stages without weights cover the tokens."""
     instances = {
-        "fc1": {(64, 8): 288, (128, 8): 288}
+        "experts": {(128, 8): 576},
+        "fc1": {(128, 8): 288}
         | {(256, tile): 640 for tile in (16, 24, 32, 48, 64)}
         | {(256, tile): 384 for tile in (80, 96, 112, 128)},
         "fc2": {(128, tile): 288 for tile in (8, 112, 128)}
         | {(256, tile): 640 for tile in (16, 24, 32, 48, 64, 80, 96)},
     }
     for count in EDGES:
-        prologue, fc1, fc2, finalize = _C.make_plan(count, "sm_90a", sm_count)["launches"]
-        for launch in (fc1, fc2):
+        *front, finalize = _C.make_plan(count, "sm_90a", sm_count)["launches"]
+        experts = [launch for launch in front if launch["stage"] != "prologue"]
+        for launch in experts:
             assert launch["threads"] == instances[launch["stage"]][launch["tile_rows"], launch["tile_tokens"]]
-        assert fc1["tile_tokens"] == fc2["tile_tokens"]
-        assert prologue["threads"] == 512
-        assert prologue["cluster"] == (1 if count <= 64 else 8)
-        assert prologue["cluster"] < prologue["grid"] <= max(3 * sm_count, 9) + 7
+        assert len({launch["tile_tokens"] for launch in experts}) == 1
+        if count <= 64:
+            assert [launch["stage"] for launch in front] == ["experts"]
+            assert experts[0]["grid"] == sm_count  # all resident together, one an SM
+        else:
+            prologue = front[0]
+            assert [launch["stage"] for launch in front] == ["prologue", "fc1", "fc2"]
+            assert prologue["threads"] == 512
+            assert prologue["cluster"] == 8
+            assert prologue["cluster"] < prologue["grid"] <= max(3 * sm_count, 9) + 7
         assert finalize["grid"] * finalize["threads"] == 448 * count
         assert 448 % finalize["threads"] == 0
 

@@ -2,6 +2,7 @@
 
 #include "kernels/finalize/launch.h"
 #include "kernels/prologue/launch.h"
+#include "kernels/sm90/experts/launch.h"
 #include "kernels/sm90/fc1/launch.h"
 #include "kernels/sm90/fc2/launch.h"
 
@@ -19,7 +20,7 @@ int tile_tokens_of(const Plan& plan) {
 }  // namespace
 
 const char* load_kernels() {
-  for (const auto load : {prologue::load, fc1::load, fc2::load, finalize::load}) {
+  for (const auto load : {experts::load, prologue::load, fc1::load, fc2::load, finalize::load}) {
     if (const char* error = load()) return error;
   }
   return nullptr;
@@ -28,6 +29,8 @@ const char* load_kernels() {
 const char* run_launch(const MoeParams& params, const Plan& plan, int index, void* stream) {
   const Launch& stage = plan.launches[index];
   switch (stage.stage) {
+    case Stage::kExperts:
+      return experts::run(params, plan, stage, stream);
     case Stage::kPrologue:
       return prologue::run(params, plan, stage, tile_tokens_of(plan), stream);
     case Stage::kFc1:

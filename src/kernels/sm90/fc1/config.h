@@ -1,4 +1,4 @@
-// Numbers of the FC1 kernel: 64, 128 or 256 stored weight rows by up to kTokens rows of one expert.
+// Numbers of the FC1 kernel: 128 or 256 stored weight rows by up to kTokens rows of one expert.
 #pragma once
 
 #include "kernels/sm90/limits.h"
@@ -6,18 +6,15 @@
 
 namespace cake_moe::sm90::fc1 {
 
-// kSplitK: few tokens, where there are fewer 128-row units than CTAs: 64 rows, and each warpgroup multiplies half of
-// every stage's K; the halves are added before the activation.
-template <int kTokens_, bool kSplitK_ = false>
+template <int kTokens_>
 struct Config {
-  static constexpr bool kSplitK = kSplitK_;
   static constexpr int kTokens = kTokens_;    // most rows of a token tile
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
   static constexpr int kSubtiles = kTokens > 64 ? 2 : 1;        // m64 tiles of a consumer warpgroup
   static constexpr int kConsumers = kWide ? 4 / kSubtiles : 2;  // warpgroups
   static constexpr int kBuffers = kConsumers == 4 ? 1 : 2;      // A segments of a warpgroup; four cover for each other
-  static constexpr int kTileRows = 64 * kSubtiles * (kSplitK ? 1 : kConsumers);
+  static constexpr int kTileRows = 64 * kSubtiles * kConsumers;
   static constexpr int kRowBlocks = kFc1Rows / kTileRows;  // units of a token tile
   static constexpr int kProducerWarps = kWide ? 4 : 1;
   static constexpr int kConsumerThreads = kConsumers * 128;
@@ -31,7 +28,7 @@ struct Config {
   static constexpr int kStages = kHidden / kStageK;
   static constexpr int kWeightBytes = kTileRows * kStageK / 2;
   static constexpr int kScaleBlockBytes = 128 * kStageK / kGroup;  // of 128 rows, contiguous in memory
-  static constexpr int kScaleBytes = (kTileRows + 127) / 128 * kScaleBlockBytes;
+  static constexpr int kScaleBytes = kTileRows / 128 * kScaleBlockBytes;
   static constexpr int kSegmentBytes = kTokens * 128;  // tokens of K = 64
   static constexpr int kTokenBytes = kStageK / 64 * kSegmentBytes;
   static constexpr int kSlotBytes = kWeightBytes + kTokenBytes + kScaleBytes;
@@ -47,11 +44,9 @@ struct Config {
   static constexpr int kSlots = kFreeBytes / kSlotBytes < 5 ? kFreeBytes / kSlotBytes : 5;
   static constexpr int kTokenWarpRows = kTokens / kProducerWarps;  // tokens that a producer warp gathers
 
-  static_assert(kHidden % kStageK == 0 && kFc1Rows % kTileRows == 0);
+  static_assert(kHidden % kStageK == 0 && kFc1Rows % kTileRows == 0 && kTileRows % 128 == 0);
   static_assert(kWeightBytes % 1024 == 0 && kTokenBytes % 1024 == 0 && kScaleBytes % 1024 == 0, "swizzle atoms");
   static_assert(kSlots >= 2);
-  static_assert(!kSplitK || (kWarpMma && kConsumers == 2));
-  static_assert(!kSplitK || kTokens / 2 * 128 <= 2 * kPlaneFloats, "the second half's sums fit its exchange buffer");
   static_assert(kTokens % 8 == 0 && kTokens <= 128 && kTokens % kPassTokens == 0);
   static_assert(kTokenWarpRows <= 32, "a lane holds one token");
   static_assert(!kWide || kConsumerThreads * kConsumerRegisters + 32 * kProducerWarps * kProducerRegisters <=

@@ -37,13 +37,9 @@ __device__ __forceinline__ void activate(const Activation& act, float* up, const
   }
 }
 
-// Four lanes requantise a block; lane `part` encodes features 4 * part .. 4 * part + 3. `values` are in exchange order:
-// even features, then odd ones. Called by whole warps.
-__device__ __forceinline__ void requantize_block(const float* values, int part, float encode, bool store,
+// Four lanes requantise a block; lane `part` encodes `v`, features 4 * part .. 4 * part + 3. Called by whole warps.
+__device__ __forceinline__ void requantize_block(const float (&v)[4], int part, float encode, bool store,
                                                  uint8_t* codes, uint8_t* scale) {
-  const float2 even = reinterpret_cast<const float2*>(values)[part];
-  const float2 odd = reinterpret_cast<const float2*>(values + kGroup / 2)[part];
-  const float v[] = {even.x, odd.x, even.y, odd.y};
   float amax =
       max_magnitude(max_magnitude(abs_bits(v[0]), abs_bits(v[1])), max_magnitude(abs_bits(v[2]), abs_bits(v[3])));
   amax = max_magnitude(amax, __shfl_xor_sync(~0u, amax, 1));
@@ -99,7 +95,10 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
     for (int item = thread; item < kPass * 8; item += 128) {
       const int in_pass = item / 8, block = item / 4 % 2, token = pass * kPass + in_pass;
       const int64_t row = unit.first_row + token;
-      requantize_block(up + in_pass * C::kExchangePitch + 16 * block, item % 4, act.encode, token < unit.rows,
+      const float* values = up + in_pass * C::kExchangePitch + 16 * block;  // even features, then odd ones
+      const float2 even = reinterpret_cast<const float2*>(values)[item % 4];
+      const float2 odd = reinterpret_cast<const float2*>(values + kGroup / 2)[item % 4];
+      requantize_block({even.x, odd.x, even.y, odd.y}, item % 4, act.encode, token < unit.rows,
                        args.hq + row * kFc2RowBytes + 8 * (first_block + block),
                        args.hs + row * kFc2Groups + first_block + block);
     }

@@ -9,35 +9,14 @@
 
 namespace cake_moe::sm90::fc1 {
 
-// The first warpgroup's sums become those of both halves of K.
-template <typename C>
-__device__ __forceinline__ void add_halves(Shared<C>& shared, int group, float (&acc)[C::kTokens / 2]) {
-  float* other = &shared.exchange[1][0][0] + threadIdx.x % 128;
-  if (group == 1) {
-#pragma unroll
-    for (int j = 0; j < C::kTokens / 2; ++j) other[128 * j] = acc[j];
-  }
-  ptx::named_barrier(1 + C::kConsumers, C::kConsumerThreads);  // the second half's sums are in place
-  if (group == 0) {
-#pragma unroll
-    for (int j = 0; j < C::kTokens / 2; ++j) acc[j] = add_rn(acc[j], other[128 * j]);
-  }
-  ptx::named_barrier(1 + C::kConsumers, C::kConsumerThreads);  // and have been read
-}
-
 template <typename C>
 __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, int units) {
   RingPosition<C::kSlots> at;
   for (int u = blockIdx.x; u < units; u += gridDim.x) {
     const Unit unit = load_unit<C>(args, u);
     float acc[C::kSubtiles][C::kTokens / 2];
-    accumulate<C>(shared, at, group, unit.row_block, acc);
-    if constexpr (C::kSplitK) {
-      add_halves<C>(shared, group, acc[0]);
-      if (group == 0) store_unit<C>(args, shared, group, unit, acc);
-    } else {
-      store_unit<C>(args, shared, group, unit, acc);
-    }
+    accumulate<C>(shared, at, group, acc);
+    store_unit<C>(args, shared, group, unit, acc);
   }
 }
 

@@ -35,7 +35,6 @@ const char* run_instance(const MoeParams& params, const Args& args, const Launch
 }  // namespace
 
 const char* load() {
-  if (const char* error = load_instance<Config<8, true>>()) return error;
   return for_each_tile([&]<int kTokens>() -> const char* { return load_instance<Config<kTokens>>(); });
 }
 
@@ -54,9 +53,6 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .hq = section(Section::kHq),
       .hs = section(Section::kHs),
   };
-  if (stage.tile_rows == Config<8, true>::kTileRows) {
-    return run_instance<Config<8, true>>(params, args, stage, static_cast<cudaStream_t>(stream));
-  }
   return for_tile(stage.tile_tokens, [&]<int kTokens>() -> const char* {
     return run_instance<Config<kTokens>>(params, args, stage, static_cast<cudaStream_t>(stream));
   });

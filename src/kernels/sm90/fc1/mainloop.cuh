@@ -180,27 +180,20 @@ __device__ __forceinline__ void multiply_pieces(const typename Shared<C>::Slot& 
   multiply_segment<C::kTokens>(acc, a, tokens + C::kSegmentBytes);
 }
 
-// One stage by warp MMA: a warpgroup's subtile over all of K, or with kSplitK the unit's 64 rows over half of it.
-// `scale_subtile` counts the subtiles of the 128 rows whose scales the slot holds.
+// One stage of a warpgroup's subtile by warp MMA.
 template <typename C>
-__device__ __forceinline__ void multiply_stage(const typename Shared<C>::Slot& slot, int group, int scale_subtile,
+__device__ __forceinline__ void multiply_stage(const typename Shared<C>::Slot& slot, int group,
                                                float (&acc)[C::kSubtiles][C::kTokens / 2]) {
-  const StageScales scales = load_scales<C>(slot, scale_subtile);
-  if constexpr (C::kSplitK) {
-    const __half2 low = group == 0 ? scales.pairs[0][0] : scales.pairs[0][1];
-    const __half2 high = group == 0 ? scales.pairs[1][0] : scales.pairs[1][1];
-    multiply_pieces<C>(slot, 0, group, low, high, acc[0]);
-  } else {
+  const StageScales scales = load_scales<C>(slot, group);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      multiply_pieces<C>(slot, group, i, scales.pairs[0][i], scales.pairs[1][i], acc[0]);
-    }
+  for (int i = 0; i < 2; ++i) {
+    multiply_pieces<C>(slot, group, i, scales.pairs[0][i], scales.pairs[1][i], acc[0]);
   }
 }
 
 // acc[m] = weights[64 rows of subtile m] * tokens, over all of K. Leaves every slot released.
 template <typename C>
-__device__ __forceinline__ void accumulate(Shared<C>& shared, RingPosition<C::kSlots>& at, int group, int row_block,
+__device__ __forceinline__ void accumulate(Shared<C>& shared, RingPosition<C::kSlots>& at, int group,
                                            float (&acc)[C::kSubtiles][C::kTokens / 2]) {
   const bool first_lane = threadIdx.x % 32 == 0;
 #pragma unroll
@@ -209,7 +202,7 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, RingPosition<C::kS
 #pragma unroll 1
     for (int stage = 0; stage < C::kStages; ++stage) {
       ptx::mbarrier_wait(&shared.stage_arrived[at.slot], at.phase);
-      multiply_stage<C>(shared.slots[at.slot], group, C::kSplitK ? row_block % 2 : group, acc);
+      multiply_stage<C>(shared.slots[at.slot], group, acc);
       __syncwarp();
       if (first_lane) ptx::mbarrier_arrive(&shared.stage_consumed[at.slot]);
       at.advance();

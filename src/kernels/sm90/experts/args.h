@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/fc1/args.h"
+#include "kernels/sm90/fc2/args.h"
+
+namespace cake_moe::sm90::experts {
+
+// What routing reads and writes; the outputs are those of route::Args.
+struct RouteArgs {
+  const int32_t* ids;       // [M, 16]
+  int num_tokens;           // M
+  int32_t* expert_offsets;  // [E + 1]
+  int32_t* row_route;       // [16 * M]
+  int32_t* route_row;       // [16 * M]
+  int4* tiles;              // expert, first row, rows, finished FC1 units of each token tile
+  int32_t* tile_count;      // [1]
+};
+
+struct QuantizeArgs {
+  const uint4* x;       // bf16 [M, 3584]
+  const float* encode;  // qX, 1 element
+  uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
+  uint8_t* xs;          // e4m3 [M, 224]
+  uint4* x_half;        // fp16 [M, 3584] in lane order (tokens.cuh)
+};
+
+struct Args {
+  RouteArgs route;
+  QuantizeArgs quantize;
+  fc1::Args fc1;
+  fc2::Args fc2;
+};
+
+}  // namespace cake_moe::sm90::experts
