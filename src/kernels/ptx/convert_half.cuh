@@ -1,4 +1,4 @@
-// e4m3 to half, float to bf16.
+// e4m3 to half, float to bf16, table lookup of bytes.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cvt
 #pragma once
 
@@ -20,6 +20,15 @@ __device__ __forceinline__ uint32_t cvt_bf16x2(float high, float low) {
   uint32_t halves;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(high), "f"(low));
   return halves;
+}
+
+// Four bytes of the eight in (high, low), one for each of the selector's low four nibbles: its low three bits choose a
+// byte; with the nibble's top bit set, that byte's top bit is repeated eight times.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-prmt
+__device__ __forceinline__ uint32_t prmt(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
+  return bytes;
 }
 
 }  // namespace cake_moe::ptx

@@ -32,6 +32,12 @@ __device__ __forceinline__ void bulk_copy(void* shared, const void* global, int 
       : "memory");
 }
 
+// The same bytes into the L2 cache.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk-prefetch
+__device__ __forceinline__ void bulk_prefetch(const void* global, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
+
 // A box of a two-dimensional tensor map; x is the coordinate along the contiguous dimension.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk-tensor
 __device__ __forceinline__ void tensor_copy_2d(void* shared, const CUtensorMap* map, int x, int y, uint64_t* barrier,

@@ -7,6 +7,8 @@
 
 namespace cake_moe::sm90::experts {
 
+struct Chunk;
+
 // What routing reads and writes; the outputs are those of route::Args.
 struct RouteArgs {
   const int32_t* ids;       // [M, 16]
@@ -23,7 +25,7 @@ struct QuantizeArgs {
   const float* encode;  // qX, 1 element
   uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
   uint8_t* xs;          // e4m3 [M, 224]
-  uint4* x_half;        // fp16 [M, 3584] in lane order (tokens.cuh)
+  Chunk* chunks;        // [M, 28], in the place of x_half
 };
 
 struct Args {

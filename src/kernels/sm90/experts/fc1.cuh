@@ -5,15 +5,14 @@
 #include <cstdint>
 
 #include "kernels/ptx/sync.cuh"
-#include "kernels/sm90/experts/tokens.cuh"
+#include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/shared.cuh"
 #include "kernels/sm90/fc1/epilogue.cuh"
+#include "kernels/sm90/mma.cuh"
 
 namespace cake_moe::sm90::experts {
 
-// Named barriers: one a pair of warps with the same rows, one a pair of halves of a unit.
-inline constexpr int kSumBarrier = 1;
-inline constexpr int kBlockBarrier = kSumBarrier + 2 * kFc1ItemUnits;
+inline constexpr int kBlockBarrier = 1;  // the first of the named barriers, one a unit
 
 struct Fc1Warp {
   int group, unit, half;  // unit of the item, half of its rows
@@ -22,24 +21,37 @@ struct Fc1Warp {
   __device__ explicit Fc1Warp(int warp) : group(warp / kGroupWarps), unit(warp % kGroupWarps / 2), half(warp % 2) {}
 };
 
-__device__ __forceinline__ void multiply_fc1_stage(const Fc1Slot& slot, const Fc1Warp& warp, const Item& item,
-                                                   int token, float (&acc)[4]) {
+// One stage for at most kMostPairs pairs of tokens; a single pair leaves the compiler free to mix the chunks.
+template <int kMostPairs>
+__device__ __forceinline__ void multiply_fc1_stage(const Shared& shared, const Fc1Slot& slot, const Fc1Warp& warp,
+                                                   const Item& item, int rows, PairSums (&sums)[kPairs]) {
   const int lane = threadIdx.x % 32, r = lane / 4, t = lane % 4;
   const int unit = item.unit + warp.unit;
   const uint8_t* weights = slot.weights + (kFc1UnitRows * warp.unit + 16 * warp.half + r) * kSwizzleRowBytes;
-  const fc1::StageScales scales(slot.scales + (unit / 4 - item.unit / 4) * kFc1ScaleBytes + t * 512 +
-                                (16 * warp.half + r) * 16 + unit % 4 * 4);
-  const uint8_t* tokens = slot.tokens + token * kFc1TokenPitch + t * kChunkBytes;
+  const uint8_t* scales = slot.scales + (unit / 4 - item.unit / 4) * kFc1ScaleBytes + t % 2 * 1024 +
+                          (16 * warp.half + r) * 16 + unit % 4 * 4;
+  uint32_t codes[2][2];  // [row][column], two chunks of two blocks
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int row = 0; row < 2; ++row) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) codes[row][c] = *reinterpret_cast<const uint32_t*>(scales + 8 * 16 * row + 512 * c);
+  }
+#pragma unroll(kMostPairs == 1 ? kStageChunks : 1)
+  for (int i = 0; i < kStageChunks; ++i) {
     const uint8_t* piece = weights + ((2 * t + i) ^ r) * 16;
-    const fc1::Pieces pieces = {*reinterpret_cast<const uint4*>(piece),
-                                *reinterpret_cast<const uint4*>(piece + kSwizzleAtomBytes)};
+    const WeightBytes bytes(*reinterpret_cast<const uint4*>(piece),
+                            *reinterpret_cast<const uint4*>(piece + kSwizzleAtomBytes));
+    WeightScales chunk_scales;
 #pragma unroll
-    for (int segment = 2 * i; segment < 2 * i + 2; ++segment) {
-      uint32_t a[kSteps][4];
-      fc1::dequantize_pieces(pieces, scales, segment, a);
-      multiply_lane_order(acc, a, tokens + segment * kSegmentBytes);
+    for (int row = 0; row < 2; ++row) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) chunk_scales.set(row, c, static_cast<uint16_t>(codes[row][c] >> 16 * i));
+    }
+#pragma unroll
+    for (int pair = 0; pair < kMostPairs; ++pair) {
+      if (2 * pair >= rows && pair > 0) break;
+      multiply_chunk(sums[pair], bytes, chunk_scales,
+                     PairReader<kStageChunks>(slot.tokens[2 * pair], shared.zeros), i);
     }
   }
 }
@@ -57,54 +69,72 @@ __device__ __forceinline__ void store_block(const Args& args, const float (&valu
 }
 
 __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared, Fc1Warp& warp, const Item& item,
-                                                const fc1::Activation& act, float (&acc)[4]) {
-  const int lane = threadIdx.x % 32, parity = warp.finished++ % 2;
+                                                const Tile& tile, const fc1::Constants& constants, float (&acc)[4]) {
+  const int lane = threadIdx.x % 32, rows = tile.rows();
+  const int parity = warp.finished % 2, round = warp.finished / 2;
+  ++warp.finished;
   auto& values = shared.exchange[parity][warp.unit];
   float* own = values[warp.half] + lane;
-  const int sum_barrier = kSumBarrier + 2 * warp.unit + warp.half;
+  uint64_t* sums_arrived = &shared.sums_arrived[parity][warp.unit][warp.half];
   if (warp.group != parity) {  // the groups take turns, so that neither falls behind
 #pragma unroll
     for (int j = 0; j < 4; ++j) own[32 * j] = acc[j];
-    ptx::named_barrier_arrive(sum_barrier, 64);
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(sums_arrived);
     return;
   }
-  ptx::named_barrier(sum_barrier, 64);  // the other half's sums are in place
+  const fc1::Activation act(constants);
+  ptx::mbarrier_wait(sums_arrived, round % 2);
 #pragma unroll
   for (int j = 0; j < 4; ++j) acc[j] = add_rn(acc[j], own[32 * j]);
-  bool regular = act.beta.regular() && act.linear_beta.regular();
-  const float v[] = {act(acc[2], acc[0], &regular), act(acc[3], acc[1], &regular)};
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    own[32 * i] = regular ? v[i]
-                          : situ(acc[2 + i] * kUnshift, acc[i] * kUnshift, act.alpha, act.beta.d, act.linear_beta.d);
+    bool regular = act.beta.regular() && act.linear_beta.regular();
+    float v = act(acc[2 + i], acc[i], &regular);
+    if (!regular && 2 * (lane % 4) + i < rows) {
+      v = situ(acc[2 + i] * kUnshift, acc[i] * kUnshift, act.alpha, act.beta.d, act.linear_beta.d);
+    }
+    own[32 * i] = v;
   }
   ptx::named_barrier(kBlockBarrier + warp.unit, 64);  // all sixteen features are in place
   if (warp.half != 0) return;
-  store_block(args, values, Tile(shared.tiles[item.tile]), item.unit + warp.unit, act.encode);
+  store_block(args, values, tile, item.unit + warp.unit, act.encode);
   __syncwarp();
   if (lane == 0) ptx::add_release(&args.route.tiles[item.tile].w, 1);
 }
 
-// Returns the position after FC1's slots.
+// Returns the group's position after FC1's slots.
 __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index) {
   Fc1Warp warp(warp_index);
   uint32_t position = 0;
-  for_each_fc1_item(Share(shared.tile_count, kFc1Units), [&](const Item& item) {
+  for_each_fc1_item(shared.fc1, [&](const Item& item) {
     const bool active = warp.unit < item.units;
     const Tile tile(shared.tiles[item.tile]);
-    const int token = lane_token(tile.rows());
-    const fc1::Activation act(args.fc1, tile.expert());  // read ahead of its use
-    float acc[4] = {};
+    fc1::Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
+    for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta}) ptx::pin(*value);
+    PairSums sums[kPairs] = {};
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
-      const RingSlot ring(position + kGroups * stage + warp.group);
-      ptx::mbarrier_wait(&shared.slot_arrived[ring.slot], ring.phase);
-      if (active) multiply_fc1_stage(shared.slots[ring.slot].fc1, warp, item, token, acc);
+      const RingSlot ring(position + stage);
+      ptx::mbarrier_wait(&shared.slot_arrived[warp.group][ring.slot], ring.phase);
+      if (active) {
+        const Fc1Slot& slot = shared.slots[warp.group][ring.slot].fc1;
+        if (tile.rows() <= 2) {
+          multiply_fc1_stage<1>(shared, slot, warp, item, tile.rows(), sums);
+        } else {
+          multiply_fc1_stage<kPairs>(shared, slot, warp, item, tile.rows(), sums);
+        }
+      }
       __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[ring.slot]);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
-    position += kFc1ItemSlots;
-    if (active) finish_fc1_item(args, shared, warp, item, act, acc);
+    position += kStages;
+    if (active) {
+      float acc[4] = {};
+      gather_tokens(sums, tile.rows(), acc);
+      finish_fc1_item(args, shared, warp, item, tile, constants, acc);
+    }
+    return true;
   });
   return position;
 }

@@ -1,5 +1,7 @@
 #include "kernels/sm90/experts/launch.h"
 
+#include <utility>
+
 #include "kernels/common/launch.h"
 #include "kernels/common/tensor_map.h"
 #include "kernels/sm90/experts/kernel.cuh"
@@ -28,11 +30,11 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .encode = params.input_encode,
       .xq = section<uint2>(params, plan, Section::kXq),
       .xs = section<uint8_t>(params, plan, Section::kXs),
-      .x_half = section<uint4>(params, plan, Section::kXHalf),
+      .chunks = section<Chunk>(params, plan, Section::kXHalf),
   };
   args.fc1 = {
       .scales = params.fc1_scales,
-      .x_half = section<uint8_t>(params, plan, Section::kXHalf),
+      .x_half = nullptr,  // chunks in its place
       .row_route = args.route.row_route,
       .tiles = args.route.tiles,
       .tile_count = args.route.tile_count,
@@ -73,17 +75,19 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       stage.tile_rows != kFc1ItemUnits * kFc1UnitRows || params.num_tokens > kMaxTokens) {
     return "sm_90a experts: the plan's tile or threads are not those of the kernel";
   }
-  CUtensorMap weights;
-  if (const char* error = encode_byte_map(&weights, params.fc1_weights, kFc1RowBytes, int64_t{kExperts} * kFc1Rows,
-                                          kStageK / 2, kFc1UnitRows)) {
-    return error;
+  WeightMaps maps;
+  for (const auto& [map, units] : {std::pair{&maps.unit, 1}, std::pair{&maps.item, kFc1ItemUnits}}) {
+    if (const char* error = encode_byte_map(map, params.fc1_weights, kFc1RowBytes, int64_t{kExperts} * kFc1Rows,
+                                            kStageK / 2, units * kFc1UnitRows)) {
+      return error;
+    }
   }
   const LaunchShape shape = {.grid = static_cast<int>(stage.grid),
                              .threads = stage.threads,
                              .smem_bytes = sizeof(Shared),
                              .pdl = stage.pdl,
                              .cooperative = true};
-  return launch(cake_moe_sm90_experts, shape, static_cast<cudaStream_t>(stream), arguments(params, plan), weights);
+  return launch(cake_moe_sm90_experts, shape, static_cast<cudaStream_t>(stream), arguments(params, plan), maps);
 }
 
 }  // namespace cake_moe::sm90::experts

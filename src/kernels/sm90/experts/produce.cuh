@@ -1,4 +1,4 @@
-// The two producing warps: weights and scales into the ring, and the tokens of both GEMMs.
+// The producing warps: weights, scales and FC1's tokens into the rings, FC2's tokens beside them.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/experts/route.cuh"
-#include "kernels/sm90/experts/tokens.cuh"
+#include "kernels/sm90/experts/shared.cuh"
 
 namespace cake_moe::sm90::experts {
 
@@ -15,22 +15,31 @@ struct WeightPolicies {
   uint64_t scales = ptx::policy_evict_last();  // neighbouring CTAs may share a block's scales
 };
 
-__device__ __forceinline__ void copy_fc1_stage(const Args& args, const CUtensorMap& map, Fc1Slot& slot,
-                                               uint64_t* arrived, const Item& item, int expert, int group, int stage,
-                                               const WeightPolicies& policies) {
+// FC1's weights in boxes of one unit and of a whole item.
+struct WeightMaps {
+  CUtensorMap unit, item;
+};
+
+__device__ __forceinline__ void copy_fc1_weights(const Args& args, const WeightMaps& maps, Fc1Slot& slot,
+                                                 uint64_t* arrived, const Item& item, const Tile& tile, int first_k,
+                                                 const WeightPolicies& policies) {
   const int first_block = item.unit / 4, blocks = (item.unit + item.units - 1) / 4 - first_block + 1;
-  const int first_k = group * kSliceK + stage * kStageK;
-  const int row = expert * kFc1Rows + item.unit * kFc1UnitRows;
-  ptx::mbarrier_arrive_expect(arrived, item.units * kFc1BoxBytes + blocks * kFc1ScaleBytes);
-  for (int u = 0; u < item.units; ++u) {
-    ptx::tensor_copy_2d(slot.weights + u * kFc1BoxBytes, &map, first_k / 2, row + u * kFc1UnitRows, arrived,
-                        policies.weights);
+  const int row = tile.expert() * kFc1Rows + item.unit * kFc1UnitRows;
+  ptx::mbarrier_arrive_expect(
+      arrived, item.units * kFc1BoxBytes + blocks * kFc1ScaleBytes + tile.rows() * kStageTokenBytes);
+  if (item.units == kFc1ItemUnits) {
+    ptx::tensor_copy_2d(slot.weights, &maps.item, first_k / 2, row, arrived, policies.weights);
+  } else {
+    for (int u = 0; u < item.units; ++u) {
+      ptx::tensor_copy_2d(slot.weights + u * kFc1BoxBytes, &maps.unit, first_k / 2, row + u * kFc1UnitRows, arrived,
+                          policies.weights);
+    }
   }
-  const uint8_t* scales =
-      args.fc1.scales + int64_t{expert} * (kFc1Rows * kFc1Groups) + first_k / kStageK * kFc1ScaleBytes;
-  for (int b = 0; b < blocks; ++b) {
-    ptx::bulk_copy(slot.scales + b * kFc1ScaleBytes, scales + (first_block + b) * (128 * kFc1Groups), kFc1ScaleBytes,
-                   arrived, policies.scales);
+  const uint8_t* scales = args.fc1.scales + int64_t{tile.expert()} * (kFc1Rows * kFc1Groups) +
+                          first_block * (128 * kFc1Groups) + first_k / kStageK * kFc1ScaleBytes;
+  ptx::bulk_copy(slot.scales, scales, kFc1ScaleBytes, arrived, policies.scales);
+  if (blocks > 1) {
+    ptx::bulk_copy(slot.scales + kFc1ScaleBytes, scales + 128 * kFc1Groups, kFc1ScaleBytes, arrived, policies.scales);
   }
 }
 
@@ -46,89 +55,102 @@ __device__ __forceinline__ void copy_fc2_units(const Args& args, Fc2Slot& slot, 
                  kFc2ScaleBytes, arrived, policies.scales);
 }
 
-// Weights and scales of the positions begin..end-1 of the sequence, by one thread.
-__device__ __forceinline__ void stream_weights(const Args& args, const CUtensorMap& map, Shared& shared, uint32_t begin,
-                                               uint32_t end) {
+// Lane i's row of a tile: where its token's chunks are. The CTA with the tile's first unit records the routes.
+__device__ __forceinline__ const Chunk* find_token(const Args& args, Shared& shared, const Item& item, const Tile& tile,
+                                                   int group) {
+  const int lane = threadIdx.x % 32;
+  int32_t(&routes)[kTokens] = shared.token_routes[group];
+  find_routes(shared, routes, tile, args.route.num_tokens * kTopK);
+  if (lane >= tile.rows()) return nullptr;
+  const int route = routes[lane], row = tile.first_row() + lane;
+  if (group == 0 && item.unit == 0) {
+    args.route.row_route[row] = route;
+    args.route.route_row[route] = row;
+  }
+  return args.quantize.chunks + route / kTopK * kFc1Chunks;
+}
+
+// Positions begin..end-1 of the group's sequence: weights, or tokens, or both. By one warp.
+__device__ __forceinline__ void fill_ring(const Args& args, const WeightMaps& maps, Shared& shared, int group,
+                                          uint32_t begin, uint32_t end, bool weights, bool tokens) {
+  const int lane = threadIdx.x % 32;
   const WeightPolicies policies;
   uint32_t position = 0;
-  const auto acquire = [&](uint32_t at) {
-    const RingSlot ring(at);
-    ptx::mbarrier_wait(&shared.slot_consumed[ring.slot], ring.phase ^ 1);
-    return ring.slot;
-  };
-  for_each_fc1_item(Share(shared.tile_count, kFc1Units), [&](const Item& item) {
-    const int expert = Tile(shared.tiles[item.tile]).expert();
-    for (int i = 0; i < kFc1ItemSlots; ++i, ++position) {
-      if (position < begin || position >= end) continue;
-      const int slot = acquire(position);
-      copy_fc1_stage(args, map, shared.slots[slot].fc1, &shared.slot_arrived[slot], item, expert, i % kGroups,
-                     i / kGroups, policies);
+  int current = -1;
+  const Chunk* token = nullptr;
+  const bool more = for_each_fc1_item(shared.fc1, [&](const Item& item) {
+    if (position + kStages <= begin) {
+      position += kStages;
+      return true;
     }
+    const Tile tile(shared.tiles[item.tile]);
+    if (tokens && item.tile != current) {
+      current = item.tile;
+      token = find_token(args, shared, item, tile, group);
+    }
+    for (int stage = 0; stage < kStages; ++stage, ++position) {
+      if (position == end) return false;
+      if (position < begin) continue;
+      const RingSlot ring(position);
+      Fc1Slot& slot = shared.slots[group][ring.slot].fc1;
+      uint64_t* arrived = &shared.slot_arrived[group][ring.slot];
+      if (weights) {
+        ptx::mbarrier_wait(&shared.slot_consumed[group][ring.slot], ring.phase ^ 1);
+        if (lane == 0) {
+          copy_fc1_weights(args, maps, slot, arrived, item, tile, group * kSliceK + stage * kStageK, policies);
+        }
+        __syncwarp();
+      }
+      if (tokens && lane < tile.rows()) {
+        ptx::bulk_copy(slot.tokens[lane], token + (group * kStages + stage) * kStageChunks, kStageTokenBytes, arrived,
+                       policies.scales);
+      }
+    }
+    return true;
   });
-  for_each_fc2_slot(Share(shared.tile_count, kFc2Units), [&](const Item& item) {
-    if (position >= begin && position < end) {
-      const int slot = acquire(position);
-      ptx::mbarrier_arrive(&shared.slot_arrived[slot]);  // in the token warp's place: FC2's tokens are not in the ring
-      copy_fc2_units(args, shared.slots[slot].fc2, &shared.slot_arrived[slot], item,
-                     Tile(shared.tiles[item.tile]).expert(), policies);
+  if (!more || !weights) return;
+  for_each_fc2_slot(shared.fc2, group, [&](const Item& item) {
+    if (position == end) return false;
+    if (position >= begin) {
+      const RingSlot ring(position);
+      ptx::mbarrier_wait(&shared.slot_consumed[group][ring.slot], ring.phase ^ 1);
+      if (lane == 0) {
+        copy_fc2_units(args, shared.slots[group][ring.slot].fc2, &shared.slot_arrived[group][ring.slot], item,
+                       Tile(shared.tiles[item.tile]).expert(), policies);
+      }
+      __syncwarp();
     }
     ++position;
+    return true;
   });
 }
 
-__device__ __forceinline__ void bring_fc1_tokens(const Args& args, Shared& shared) {
-  const int lane = threadIdx.x % 32;
-  const uint64_t policy = ptx::policy_evict_last();
-  uint32_t position = 0;
-  int current = -1;
-  const uint8_t* token = nullptr;
-  for_each_fc1_item(Share(shared.tile_count, kFc1Units), [&](const Item& item) {
-    const Tile tile(shared.tiles[item.tile]);
-    if (item.tile != current) {
-      current = item.tile;
-      find_routes(shared, tile, args.route.num_tokens * kTopK);
-      if (lane < tile.rows()) {
-        const int route = shared.token_routes[lane], row = tile.first_row() + lane;
-        token = args.fc1.x_half + int64_t{route / kTopK} * (kHidden * 2);
-        if (item.unit == 0) {
-          args.route.row_route[row] = route;
-          args.route.route_row[route] = row;
-        }
-      }
-    }
-    for (int i = 0; i < kFc1ItemSlots; ++i, ++position) {
-      const RingSlot ring(position);
-      uint64_t* arrived = &shared.slot_arrived[ring.slot];
-      ptx::mbarrier_wait(&shared.slot_consumed[ring.slot], ring.phase ^ 1);
-      if (lane == 0) ptx::mbarrier_arrive_expect(arrived, tile.rows() * kFc1TokenBytes);
-      __syncwarp();
-      if (lane < tile.rows()) {
-        ptx::bulk_copy(shared.slots[ring.slot].fc1.tokens + lane * kFc1TokenPitch,
-                       token + (i % kGroups * kSliceK + i / kGroups * kStageK) * 2, kFc1TokenBytes, arrived, policy);
-      }
-    }
-  });
+// A small share of FC2's weights, ahead of the ring: the memory would idle while FC1 computes. By one thread.
+__device__ __forceinline__ void prefetch_fc2(const Args& args, const Shared& shared) {
+  const Share share = shared.fc2;
+  if ((share.end - share.begin) * kFc2UnitBytes > kPrefetchBytes) return;
+  for (int at = share.begin; at < share.end; ++at) {
+    const int expert = Tile(shared.tiles[at / kFc2Units]).expert();
+    ptx::bulk_prefetch(args.fc2.weights + (int64_t{expert} * kFc2Units + at % kFc2Units) * kFc2UnitBytes, kFc2UnitBytes);
+  }
 }
 
-// hq, hs of a tile's rows -> fp16 in lane order.
-__device__ __forceinline__ void load_hidden(const Args& args, uint8_t* hidden, const Tile& tile) {
+// hq, hs of a tile's rows -> chunks. A lane's row of weights has pieces t, t + 4 and t + 8, two blocks each.
+__device__ __forceinline__ void load_hidden(const Args& args, Chunk (&hidden)[kTokens][kFc2Chunks], const Tile& tile) {
   for (int item = threadIdx.x % 32; item < tile.rows() * kFc2Pieces; item += 32) {
     const int token = item / kFc2Pieces, piece = item % kFc2Pieces;
     const int row = tile.first_row() + token;
     const uint4 codes = __ldcg(reinterpret_cast<const uint4*>(args.fc2.hq + row * kFc2RowBytes) + piece);
-    const __half2 scales =
-        shifted_scales(__ldcg(reinterpret_cast<const uint16_t*>(args.fc2.hs + row * kFc2Groups) + piece));
-    uint8_t* to = hidden + token * kFc2TokenPitch;
-    store_chunk(reinterpret_cast<uint4*>(to + fc2_chunk(2 * piece) * kChunkBytes), make_uint2(codes.x, codes.y),
-                __low2half2(scales));
-    store_chunk(reinterpret_cast<uint4*>(to + fc2_chunk(2 * piece + 1) * kChunkBytes), make_uint2(codes.z, codes.w),
-                __high2half2(scales));
+    const uint16_t scales = __ldcg(reinterpret_cast<const uint16_t*>(args.fc2.hs + row * kFc2Groups) + piece);
+    Chunk& chunk = hidden[token][piece / 4];
+    store_block_of_token(chunk, piece % 4, 0, make_uint2(codes.x, codes.y), static_cast<uint8_t>(scales));
+    store_block_of_token(chunk, piece % 4, 1, make_uint2(codes.z, codes.w), static_cast<uint8_t>(scales >> 8));
   }
 }
 
 // The tiles of FC2, each once all of its FC1 units are finished, wherever they were computed.
-__device__ __forceinline__ void bring_fc2_tokens(const Args& args, Shared& shared) {
-  const Share share(shared.tile_count, kFc2Units);
+__device__ __forceinline__ void bring_hidden(const Args& args, Shared& shared) {
+  const Share share = shared.fc2;
   if (share.begin == share.end) return;
   const int first = share.begin / kFc2Units, last = (share.end - 1) / kFc2Units;
   for (int index = first; index <= last; ++index) {

@@ -15,24 +15,69 @@ inline constexpr int kRouteBarrier = 13;
 
 __device__ __forceinline__ void route_barrier() { ptx::named_barrier(kRouteBarrier, kRouteThreads); }
 
-// Rows in the low half, token tiles in the high half.
-__device__ __forceinline__ uint32_t rows_and_tiles(uint32_t rows) {
-  return rows | (rows + kTokens - 1) / kTokens << 16;
-}
+// Sums over experts, in one word that a scan can add.
+struct Totals {
+  uint64_t word;
 
-__device__ __forceinline__ uint32_t exclusive_scan(uint32_t value, RouteScratch& scratch) {
+  __device__ explicit Totals(uint64_t packed) : word(packed) {}
+  __device__ static Totals of_expert(int rows) {
+    const int full = rows / kTokens, rest = rows % kTokens;
+    const int tiles = full + (rest > 0), cost = full * unit_cost(kTokens) + (rest > 0 ? unit_cost(rest) : 0);
+    return Totals(uint64_t(cost) << 32 | uint64_t(tiles) << 16 | rows);
+  }
+  __device__ int rows() const { return word & 0xFFFF; }
+  __device__ int tiles() const { return word >> 16 & 0xFFFF; }
+  __device__ int cost() const { return word >> 32; }  // of one unit of every tile
+};
+
+// Exclusive sums over the threads, and the total.
+__device__ __forceinline__ Totals exclusive_scan(const Totals& value, RouteScratch& scratch, Totals& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t sum = value;
+  uint64_t sum = value.word;
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
-    const uint32_t below = __shfl_up_sync(~0u, sum, d);
+    const uint64_t below = __shfl_up_sync(~0u, sum, d);
     if (lane >= d) sum += below;
   }
   if (lane == 31) scratch.warp_sums[warp] = sum;
   route_barrier();
-  for (int w = 0; w < warp; ++w) sum += scratch.warp_sums[w];
-  return sum - value;
+  total.word = 0;
+#pragma unroll
+  for (int w = 0; w < kGroupWarps; ++w) {
+    const uint64_t other = scratch.warp_sums[w];
+    if (w < warp) sum += other;
+    total.word += other;
+  }
+  return Totals(sum - value.word);
 }
+
+// The CTA's share of a GEMM with `units` units a tile: equal parts of the total cost, rounded to units. Equal numbers of
+// units that divide a tile are preferred where all tiles cost the same.
+struct Cut {
+  int units, first_cost, last_cost;
+  bool regular;
+
+  __device__ Cut(int units_of_tile, const Totals& total) : units(units_of_tile) {
+    const int ctas = gridDim.x, cta = blockIdx.x, all = total.tiles() * units;
+    const int most = (all + ctas - 1) / ctas;
+    regular = all == 0 || (total.cost() == total.tiles() * unit_cost(1) && most <= units && units % most == 0);
+    first_cost = regular ? min(all, cta * most) : total.cost() * units * int64_t{cta} / ctas;
+    last_cost = regular ? min(all, (cta + 1) * most) : total.cost() * units * int64_t{cta + 1} / ctas;
+  }
+
+  // By every thread that knows a tile: an end of the share that lies in it.
+  __device__ void place(Share& share, int tile, int cost_before, int cost) const {
+    const int begin = cost_before * units, end = (cost_before + cost) * units;
+    if (first_cost >= begin && first_cost < end) share.begin = tile * units + (first_cost - begin) / cost;
+    if (last_cost >= begin && last_cost < end) share.end = tile * units + (last_cost - begin) / cost;
+  }
+  // By one thread: what no tile can place.
+  __device__ void finish(Share& share, const Totals& total) const {
+    if (regular) share = {first_cost, last_cost};
+    if (!regular && last_cost == total.cost() * units) share.end = total.tiles() * units;
+  }
+};
+static_assert(kMaxRoutes * unit_cost(kTokens) <= INT32_MAX / kFc2Units);
 
 __device__ __forceinline__ void count_routes(const RouteArgs& args, Shared& shared) {
   const int routes = args.num_tokens * kTopK, thread = threadIdx.x;
@@ -66,35 +111,42 @@ __device__ __forceinline__ void route(const RouteArgs& args, Shared& shared) {
 #pragma unroll
     for (int i = 0; i < kRouteExperts; ++i) counts[i] = shared.route.expert_rows[first + i];
   }
-  uint32_t sum = 0;
+  Totals sum(0), total(0);
 #pragma unroll
-  for (int i = 0; i < kRouteExperts; ++i) sum += rows_and_tiles(counts[i]);
-  uint32_t before = exclusive_scan(sum, shared.route);
+  for (int i = 0; i < kRouteExperts; ++i) sum.word += Totals::of_expert(counts[i]).word;
+  Totals before = exclusive_scan(sum, shared.route, total);
+  const Cut fc1(kFc1Units, total), fc2(kFc2Units, total);
   if (first < kExperts) {
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < kRouteExperts; ++i) {
-      const int expert = first + i, rows = counts[i];
-      const int first_row = before & 0xFFFF, first_tile = before >> 16;
-      if (writer) args.expert_offsets[expert] = first_row;
+      const int expert = first + i, rows = shared.route.expert_rows[expert];
+      if (writer) args.expert_offsets[expert] = before.rows();
+      int cost = before.cost();
       for (int t = 0; t * kTokens < rows; ++t) {
-        const int row = first_row + t * kTokens, tile_rows = min(kTokens, rows - t * kTokens);
-        shared.tiles[first_tile + t] = Tile(expert, row, tile_rows, t).word;
-        if (writer) args.tiles[first_tile + t] = make_int4(expert, row, tile_rows, 0);
+        const int index = before.tiles() + t, row = before.rows() + t * kTokens;
+        const int tile_rows = min(kTokens, rows - t * kTokens);
+        shared.tiles[index] = Tile(expert, row, tile_rows, t).word;
+        if (writer) args.tiles[index] = make_int4(expert, row, tile_rows, 0);
+        if (!fc1.regular) fc1.place(shared.fc1, index, cost, unit_cost(tile_rows));
+        if (!fc2.regular) fc2.place(shared.fc2, index, cost, unit_cost(tile_rows));
+        cost += unit_cost(tile_rows);
       }
-      before += rows_and_tiles(counts[i]);
+      before.word += Totals::of_expert(rows).word;
     }
   }
   if (threadIdx.x == kRouteThreads - 1) {
-    shared.tile_count = before >> 16;
+    fc1.finish(shared.fc1, total);
+    fc2.finish(shared.fc2, total);
     if (writer) {
-      args.expert_offsets[kExperts] = before & 0xFFFF;
-      *args.tile_count = before >> 16;
+      args.expert_offsets[kExperts] = total.rows();
+      *args.tile_count = total.tiles();
     }
   }
 }
 
-// The routes of a tile's rows, in route order: token_routes[row]. By one warp.
-__device__ __forceinline__ void find_routes(Shared& shared, const Tile& tile, int routes) {
+// The routes of a tile's rows, in route order. By one warp.
+__device__ __forceinline__ void find_routes(const Shared& shared, int32_t (&found)[kTokens], const Tile& tile,
+                                            int routes) {
   const int lane = threadIdx.x % 32;
   const int first = tile.ordinal() * kTokens, limit = first + tile.rows();
   __syncwarp();  // the previous tile's routes have been read
@@ -104,7 +156,7 @@ __device__ __forceinline__ void find_routes(Shared& shared, const Tile& tile, in
     const bool match = route < routes && shared.ids[route] == tile.expert();
     const uint32_t mask = __ballot_sync(~0u, match);
     const int index = matches + __popc(mask & ((1u << lane) - 1));
-    if (match && index >= first && index < limit) shared.token_routes[index - first] = route;
+    if (match && index >= first && index < limit) found[index - first] = route;
     matches += __popc(mask);
   }
   __syncwarp();

@@ -30,16 +30,23 @@ __device__ __forceinline__ float clamp_dividend(float n) {
   return abs_bits(n) > 0x1p60f ? bits_float(float_bits(n) & 0x80000000u | 0x5D800000u) : n;
 }
 
+// What an expert's activation needs from memory.
+struct Constants {
+  float alpha, encode, beta, linear_beta;
+
+  __device__ Constants(const Args& args, int expert)
+      : alpha(__ldg(&args.alpha[expert])),
+        encode(__ldg(&args.encode[expert])),
+        beta(__ldg(&args.beta[expert])),
+        linear_beta(__ldg(&args.linear_beta[expert])) {}
+};
+
 struct Activation {
   float alpha, shifted_alpha, encode;
   Divisor beta, linear_beta;
 
-  __device__ Activation(const Args& args, int expert)
-      : alpha(__ldg(&args.alpha[expert])),
-        shifted_alpha(alpha * kUnshift),
-        encode(__ldg(&args.encode[expert])),
-        beta(__ldg(&args.beta[expert])),
-        linear_beta(__ldg(&args.linear_beta[expert])) {}
+  __device__ explicit Activation(const Constants& c)
+      : alpha(c.alpha), shifted_alpha(alpha * kUnshift), encode(c.encode), beta(c.beta), linear_beta(c.linear_beta) {}
 
   // SiTU of raw accumulators, which carry 1 / kUnshift. Where *regular becomes false, the result is void.
   __device__ __forceinline__ float operator()(float g, float u, bool* regular) const {

@@ -75,7 +75,7 @@ template <typename C>
 __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, const Unit& unit,
                                            const float (&acc)[C::kSubtiles][C::kTokens / 2]) {
   constexpr int kPass = C::kPassTokens;
-  const Activation act(args, unit.expert);
+  const Activation act(Constants(args, unit.expert));
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   float* up = shared.exchange[group][0];
   float* gate = shared.exchange[group][1];
