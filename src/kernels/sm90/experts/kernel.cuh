@@ -56,7 +56,6 @@ __device__ __forceinline__ void produce(const Args& args, const WeightMaps& maps
   for (int pass = 0; pass < 3; ++pass) {
     if (pass == 1) {
       wait_for_grid();
-      ptx::fence_async();  // other threads stored the chunks, bulk copies read them
     }
     fill_ring(args, maps, shared, group, pass == 2 ? kGroupSlots : 0, pass == 2 ? ~0u : kGroupSlots, pass != 1,
               pass != 0);

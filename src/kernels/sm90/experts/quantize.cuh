@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/sync.cuh"
 #include "kernels/quantize/block.cuh"
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/blocks.cuh"
@@ -32,6 +33,7 @@ __device__ __forceinline__ void quantize_tokens(const QuantizeArgs& args, int nu
     const int token = block / kBlocksOfToken;
     store_fc1_block(args.chunks + token * kFc1Chunks, block % kBlocksOfToken, result.codes, result.scale);
   }
+  ptx::fence_async();
 }
 
 }  // namespace cake_moe::sm90::experts
