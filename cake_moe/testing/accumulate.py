@@ -33,6 +33,22 @@ class Accumulation(Protocol):
         """magnitude = sum|t_k| of sums of `length` terms -> bound, same shape and dtype."""
 
 
+def _chains_and_tree(steps: Tensor) -> Tensor:
+    """Bound for chains of FMAs, then a binary tree over them, rounding to nearest: the sum of u * |every result|.
+
+    steps float64 [n, steps, chains], what each chain adds in turn; level by level the tree adds the second half of the
+    chains to the first one.
+    """
+    running = steps.cumsum(dim=1)
+    bound = UNIT * running[:, 1:].abs().sum(dim=(1, 2))
+    level = running[:, -1]
+    while level.shape[1] > 1:
+        half = level.shape[1] // 2
+        level = level[:, :half] + level[:, half:]
+        bound += UNIT * level.abs().sum(dim=1)
+    return _SLACK * bound
+
+
 @dataclass(frozen=True)
 class LaneSum:
     """The CPU backend: `lanes` round-to-nearest chains of FMAs, then a binary tree over the lanes.
@@ -54,14 +70,7 @@ class LaneSum:
 
     def sharp(self, terms: Tensor) -> Tensor:
         halves = terms.view(len(terms), -1, self.lanes, self.run).sum(dim=3)
-        running = halves.cumsum(dim=1)
-        bound = UNIT * running[:, 1:].abs().sum(dim=(1, 2))
-        level = running[:, -1]
-        while level.shape[1] > 1:
-            half = level.shape[1] // 2
-            level = level[:, :half] + level[:, half:]
-            bound += UNIT * level.abs().sum(dim=1)
-        return _SLACK * bound + _FLOAT64 * terms.shape[1] * terms.abs().sum(dim=1)
+        return _chains_and_tree(halves) + _FLOAT64 * terms.shape[1] * terms.abs().sum(dim=1)
 
     def coarse(self, magnitude: Tensor, length: int) -> Tensor:
         depth = length // (self.run * self.lanes) - 1 + (self.lanes - 1).bit_length()
@@ -117,29 +126,53 @@ class Sm90Sum:
     The four lanes of a fragment row take neighbouring 16-byte pieces of packed weights, two pieces each in FC1 (K =
     3584, 256 elements at a time) and one in FC2 (K = 384, 128 at a time). A piece has two segments, a segment two words
     of eight elements; a step takes elements {0, 1, 4, 5} or {2, 3, 6, 7} of one word of every lane.
-    split_k: FC1 of the fused path: two chains, over the first and the second half of K, and one rounding of their sum.
     """
-
-    split_k: bool = False
 
     _STEPS = StepSum(step=16, group=1)
 
-    def _chains(self, terms: Tensor) -> list[Tensor]:
-        """terms [n, K] -> the terms of each chain, in its order."""
+    def _chain(self, terms: Tensor) -> Tensor:
+        """terms [n, K] in the order in which they are added."""
         pieces = 2 if terms.shape[1] % 256 == 0 else 1
         # chunk, lane, piece, segment, word, high or low pair, step, element of the pair
         split = terms.view(len(terms), -1, 4, pieces, 2, 2, 2, 2, 2)
-        ordered = split.permute(0, 1, 3, 4, 5, 7, 2, 6, 8)
-        chain = ordered.flatten(1)
-        return list(chain.chunk(2, dim=1)) if self.split_k and pieces == 2 else [chain]
+        return split.permute(0, 1, 3, 4, 5, 7, 2, 6, 8).flatten(1)
 
     def sharp(self, terms: Tensor) -> Tensor:
-        chains = self._chains(terms)
-        bound = torch.stack([self._STEPS.sharp(chain) for chain in chains]).sum(dim=0)
-        return bound if len(chains) == 1 else bound + _SLACK * UNIT * terms.sum(dim=1).abs()
+        return self._STEPS.sharp(self._chain(terms))
 
     def coarse(self, magnitude: Tensor, length: int) -> Tensor:
-        return self._STEPS.coarse(magnitude, length) + (_SLACK * UNIT * self.split_k) * magnitude
+        return self._STEPS.coarse(magnitude, length)
+
+
+@dataclass(frozen=True)
+class BlockSum:
+    """The fused path of sm_90a: exact integer sums of blocks, one round-to-nearest FMA a block, then a tree.
+
+    A block's sixteen products of doubled e2m1 values are integers, their sum is below 2^12, and the product with the
+    two block scales has at most 20 bits: the FMA's operand is exact, and the first one adds to zero.
+    Two chains (of FC2), four of FC1, where each half of K has two: chain l takes the blocks of the fragment lanes 2l
+    and 2l + 1 (src/kernels/sm90/experts/blocks.cuh). The tree adds the two chains of a half of K, then the halves. A
+    lane's blocks in FC1 are four neighbours of the sixteen of a stage (K = 256), the even and the odd pair in turn; in
+    FC2 two neighbours of the eight of a chunk (K = 128).
+    """
+
+    def _steps(self, terms: Tensor) -> Tensor:
+        """terms [n, K] -> sums of blocks [n, steps, chains], the second half of the chains added to the first one."""
+        blocks = terms.view(len(terms), -1, 16).sum(dim=2)
+        if blocks.shape[1] % 32 == 0:
+            # half of K, stage, chain, lane, chunk, block of the lane
+            split = blocks.view(len(terms), 2, -1, 2, 2, 2, 2)
+            return split.permute(0, 2, 5, 6, 4, 3, 1).flatten(1, 4).flatten(2)
+        # chunk, chain, lane, block of the lane
+        return blocks.view(len(terms), -1, 2, 2, 2).permute(0, 1, 4, 3, 2).flatten(1, 3)
+
+    def sharp(self, terms: Tensor) -> Tensor:
+        return _chains_and_tree(self._steps(terms)) + _FLOAT64 * terms.shape[1] * terms.abs().sum(dim=1)
+
+    def coarse(self, magnitude: Tensor, length: int) -> Tensor:
+        chains = 4 if length % 512 == 0 else 2
+        depth = length // (16 * chains) - 1 + (chains - 1).bit_length()
+        return (_SLACK * UNIT * depth + _FLOAT64 * length) * magnitude
 
 
 CPU = LaneSum()
@@ -151,7 +184,7 @@ def accumulation_of(num_tokens: int, device: torch.device) -> Accumulation:
     if device.type == "cpu":
         return CPU
     if torch.cuda.get_device_capability(device) == (9, 0):
-        return Sm90Sum(split_k=num_tokens <= FUSED_TOKENS)
+        return BlockSum() if num_tokens <= FUSED_TOKENS else Sm90Sum()
     raise ValueError(
         f"accumulation_of: device must be a CPU or an sm_90a GPU, got {torch.cuda.get_device_name(device)}"
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cake_moe import reference
 from cake_moe.layout import dequantize_nvfp4
-from cake_moe.testing.accumulate import CPU, Sm90Sum, StepSum
+from cake_moe.testing.accumulate import CPU, BlockSum, Sm90Sum, StepSum
 from cake_moe.testing.compare import check_routes, compare
 from cake_moe.testing.inputs import INPUT_KINDS, MoeInputs, make_inputs
 from cake_moe.testing.routings import ROUTING_NAMES, expert_pool
@@ -110,7 +110,7 @@ def test_bounds_hold_and_are_sharp(kind: str) -> None:
     if kind == "wide":
         assert error.max() > 0
         assert (error / sharp).max() > 0.02  # within two decimal orders of the worst case
-    for mma in (StepSum(step=64, group=16), StepSum(step=16, group=1), Sm90Sum(), Sm90Sum(split_k=True)):
+    for mma in (StepSum(step=64, group=16), StepSum(step=16, group=1), Sm90Sum(), BlockSum()):
         assert (mma.sharp(terms) <= mma.coarse(terms.abs().sum(dim=1), terms.shape[1])).all()
 
 
@@ -129,28 +129,58 @@ def _truncating_mma(terms: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [3584, 384])
-@pytest.mark.parametrize("split_k", [False, True])
-def test_the_sm90_bound_follows_the_kernels_order(split_k: bool, length: int) -> None:
+def test_the_sm90_bound_follows_the_kernels_order(length: int) -> None:
     """A tensor core of the numeric contract stays within the bound in the fragments' order, not in that of K."""
     lane = 64 if length == 3584 else 32
     step = [lane * t + k for t in range(4) for k in (0, 1, 4, 5)]  # two pairs of a word of each lane
     index = torch.arange(length, dtype=torch.float64)[None]
-    accumulation = Sm90Sum(split_k=split_k)
-    chains = accumulation._chains(index)
-    assert len(chains) == (2 if split_k and length == 3584 else 1)
-    assert chains[0][0, :16].int().tolist() == step
-    assert chains[0][0, 16:32].int().tolist() == [k + 2 for k in step]
-    assert torch.equal(torch.cat(chains, dim=1).sort().values, index)
+    accumulation = Sm90Sum()
+    chain = accumulation._chain(index)
+    assert chain[0, :16].int().tolist() == step
+    assert chain[0, 16:32].int().tolist() == [k + 2 for k in step]
+    assert torch.equal(chain.sort().values, index)
 
     # Large terms that cancel inside a step of the fragments, but not inside 16 neighbours in K.
     generator = torch.Generator().manual_seed(4)
     terms = torch.randint(-127, 128, (200, length), generator=generator).double() * 2.0**-12
-    first = torch.cat([accumulation._chains(index)[0][0, i : i + 16] for i in range(0, 64, 16)]).long().view(-1, 16)
+    first = chain[0, :64].long().view(-1, 16)
     for members in first:
         terms[:, members[0]], terms[:, members[-1]] = 2.0**20, -(2.0**20)
-    sums = sum(_truncating_mma(chain.contiguous()) for chain in accumulation._chains(terms))
-    assert isinstance(sums, Tensor)
-    error = (sums.float().double() - terms.sum(dim=1)).abs()
+    sums = _truncating_mma(accumulation._chain(terms))
+    error = (sums - terms.sum(dim=1)).abs()
     assert (error <= accumulation.sharp(terms)).all()
     assert error.max() > 0
     assert (accumulation.sharp(terms) < StepSum(step=16, group=1).sharp(terms)).all()
+
+
+@pytest.mark.parametrize(("length", "chains"), [(3584, 4), (384, 2)])
+def test_the_bound_of_the_fused_path_follows_its_order(length: int, chains: int) -> None:
+    """Rounded chains of block sums, then a tree, stay within the bound; every block is added once."""
+    accumulation = BlockSum()
+    blocks = length // 16
+    index = torch.zeros(1, length, dtype=torch.float64)
+    index[0, ::16] = torch.arange(blocks, dtype=torch.float64)
+    steps = accumulation._steps(index)
+    assert steps.shape == (1, blocks // chains, chains)
+    # Block 4c + 2i + h of a stage of FC1, 8i + 2c + h of FC2: lanes c = 0, 1 are the first chain's.
+    first = [0, 4, 1, 5, 2, 6, 3, 7, 16, 20] if length == 3584 else [0, 2, 1, 3, 8, 10, 9, 11, 16, 18]
+    assert steps[0, :10, 0].int().tolist() == first
+    assert torch.equal(steps.flatten().sort().values, torch.arange(blocks, dtype=torch.float64))
+    if length == 3584:  # the second half of K is added after the two chains of each half
+        assert steps[0, 0].int().tolist() == [0, blocks // 2, 8, blocks // 2 + 8]
+
+    generator = torch.Generator().manual_seed(5)
+    units = torch.randint(-36, 37, (300, blocks, 16), generator=generator).double()
+    scales = 2.0 ** torch.randint(-12, 13, (300, blocks, 1), generator=generator).double()
+    terms = (units * scales * torch.randint(64, 128, scales.shape, generator=generator)).flatten(1)
+    added = accumulation._steps(terms).float()
+    sums = torch.zeros(300, chains)
+    for step in added.unbind(1):
+        sums = sums + step
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        sums = sums[:, :half] + sums[:, half:]
+    error = (sums[:, 0].double() - terms.sum(dim=1)).abs()
+    assert error.max() > 0
+    assert (error <= accumulation.sharp(terms)).all()
+    assert (accumulation.sharp(terms) <= accumulation.coarse(terms.abs().sum(dim=1), length)).all()

@@ -9,8 +9,8 @@ struct LaunchShape {
   int grid;
   int threads;
   int smem_bytes = 0;
-  bool pdl = false;  // programmatic dependent launch: may start before its predecessor on the stream has ended
-  int cluster = 1;   // CTAs a cluster; divides the grid
+  bool pdl = false;          // programmatic dependent launch: may start before its predecessor on the stream has ended
+  int cluster = 1;           // CTAs a cluster; divides the grid
   bool cooperative = false;  // all CTAs are resident together, or the launch fails
 };
 

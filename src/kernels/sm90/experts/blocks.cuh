@@ -1,16 +1,16 @@
 // The arithmetic of the experts kernel: integer MMAs over quantisation blocks, scales in fp32.
 //
 // Twice an e2m1 value is an integer of at most 12, so the sum of a block of sixteen products is an exact integer, and
-// only one fp32 FMA a block rounds: sum of (block sum) * (weight scale * token scale). A table lookup brings eight codes
-// to bytes in 9 instructions, half of what fp16 operands with their scales take.
+// only one fp32 FMA a block rounds: sum of (block sum) * (weight scale * token scale). A table lookup brings eight
+// codes to bytes in 9 instructions, half of what fp16 operands with their scales take.
 //
-// The MMA's eight columns hold four blocks each of two tokens: lane t of a fragment row brings a 16-byte piece of packed
-// weights, two blocks, and columns t and t + 4 of the tokens, one a token, are zero but for the K of lane t. Two MMAs
-// sum the first blocks of the four lanes, two the second ones ("chunk", K = 128 in all). Lane t then holds columns 2t
-// and 2t + 1 of its rows r and r + 8: those of token t / 2, from the lanes c = 2 * (t % 2) and c + 1.
+// The MMA's eight columns hold four blocks each of two tokens: lane t of a fragment row brings a 16-byte piece of
+// packed weights, two blocks, and columns t and t + 4 of the tokens, one a token, are zero but for the K of lane t. Two
+// MMAs sum the first blocks of the four lanes, two the second ones ("chunk", K = 128 in all). Lane t then holds columns
+// 2t and 2t + 1 of its rows r and r + 8: those of token t / 2, from the lanes c = 2 * (t % 2) and c + 1.
 //
-// Weights carry an offset, code -> 12 + 2 * value, which makes them unsigned; the sums start at -12 * sum of the block's
-// tokens, plus the bits of 1.5 * 2^23, which turn them into floats without a conversion.
+// Weights carry an offset, code -> 12 + 2 * value, which makes them unsigned; the sums start at -12 * sum of the
+// block's tokens, plus the bits of 1.5 * 2^23, which turn them into floats without a conversion.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -26,9 +26,9 @@
 namespace cake_moe::sm90::experts {
 
 inline constexpr int kByteOffset = 12;
-inline constexpr int kFloatBits = 0x4B400000;     // 1.5 * 2^23: adding an integer to the bits adds it to the value
+inline constexpr int kFloatBits = 0x4B400000;  // 1.5 * 2^23: adding an integer to the bits adds it to the value
 inline constexpr float kFloatOffset = 12582912.0f;
-inline constexpr float kProductScale = 0.25f;     // both operands are doubled
+inline constexpr float kProductScale = 0.25f;  // both operands are doubled
 
 // Twice the magnitudes of codes 0..3 and 4..7, and kByteOffset minus them, as bytes.
 inline constexpr uint32_t kMagnitudesLow = 0x03020100u, kMagnitudesHigh = 0x0C080604u;
@@ -47,8 +47,6 @@ __device__ __forceinline__ void offset_bytes(uint32_t word, uint32_t& first, uin
 
 // A chunk of a token in memory: bytes [block h of a lane][lane c][16 elements], then the starts of the blocks' sums and
 // their scales, [h][pair of lanes].
-inline constexpr int kChunkK = 128;
-inline constexpr int kChunkBlocks = kChunkK / kGroup;
 inline constexpr int kChunkValueBytes = kChunkK;
 struct ColumnPair {
   int32_t start[2];

@@ -26,7 +26,8 @@ inline constexpr int kBlocksOfToken = kHidden / kGroup;
 static_assert(kExperts % kRouteExperts == 0);
 
 // Tokens in memory (blocks.cuh): K = 128 as bytes, and 16 bytes for each of four lanes.
-inline constexpr int kChunkBytes = 128 + 4 * 16;
+inline constexpr int kChunkK = 128;
+inline constexpr int kChunkBytes = kChunkK + 4 * 16;
 
 // FC1: a unit is one block of 32 stored rows (16 features) of a token tile. An item is up to four neighbouring units;
 // each group multiplies one half of K. A stage is K = 256 of one half: 128 bytes of each weight row.
@@ -37,9 +38,9 @@ inline constexpr int kSliceK = kHidden / kGroups;
 inline constexpr int kStageK = 256;
 inline constexpr int kStages = kSliceK / kStageK;
 inline constexpr int kStageBlocks = kStageK / kGroup;
-inline constexpr int kStageChunks = kStageK / 128;
+inline constexpr int kStageChunks = kStageK / kChunkK;
 inline constexpr int kStageTokenBytes = kStageChunks * kChunkBytes;  // of one token
-inline constexpr int kFc1Chunks = kHidden / 128;                     // of one token
+inline constexpr int kFc1Chunks = kHidden / kChunkK;                 // of one token
 inline constexpr int kFc1BoxBytes = kFc1UnitRows * kStageK / 2;      // one unit's weights of a stage
 inline constexpr int kFc1ScaleBytes = 128 * kStageK / kGroup;        // of 128 rows, contiguous in memory
 static_assert(kSliceK % kStageK == 0);
@@ -49,17 +50,17 @@ static_assert(kFc1ItemUnits * 2 == kGroupWarps, "a warp has 16 rows of an item")
 inline constexpr int kFc2UnitRows = 64;
 inline constexpr int kFc2Units = kFc2Rows / kFc2UnitRows;
 inline constexpr int kFc2SlotUnits = 2;
-inline constexpr int kFc2Chunks = kIntermediate / 128;
-inline constexpr int kFc2UnitBytes = kFc2UnitRows * kFc2RowBytes;    // contiguous in memory
-inline constexpr int kFc2ScaleBytes = 128 * kFc2Groups;              // of 128 rows, contiguous in memory
-inline constexpr int kFc2Pieces = kFc2RowBytes / 16;                 // 16-byte pieces of a packed row
-inline constexpr int kHiddenTiles = 2;                               // token tiles of FC2 in shared memory
+inline constexpr int kFc2Chunks = kIntermediate / kChunkK;
+inline constexpr int kFc2UnitBytes = kFc2UnitRows * kFc2RowBytes;  // contiguous in memory
+inline constexpr int kFc2ScaleBytes = 128 * kFc2Groups;            // of 128 rows, contiguous in memory
+inline constexpr int kFc2Pieces = kFc2RowBytes / 16;               // 16-byte pieces of a packed row
+inline constexpr int kHiddenTiles = 2;                             // token tiles of FC2 in shared memory
 static_assert(kFc2SlotUnits * 4 == kGroupWarps, "a warp has 16 rows of a slot");
 static_assert(kFc2RowBytes % 128 == 64, "neighbouring rows of the packed weights meet different banks");
 
 inline constexpr int kGroupSlots = 3;  // each group has a ring of its own
 
-// What a unit of a tile costs, by its pairs of tokens: a second pair adds some 30 % to the time of the first one.
+// What a unit of a tile costs, by its pairs of tokens: from the times of calls with one and with eight rows a tile.
 constexpr int unit_cost(int rows) { return 10 + 3 * ((rows - 1) / 2); }
 
 // A CTA's share of FC2 that is fetched to the L2 cache while its ring is still full of FC1.

@@ -50,8 +50,7 @@ __device__ __forceinline__ void multiply_fc1_stage(const Shared& shared, const F
 #pragma unroll
     for (int pair = 0; pair < kMostPairs; ++pair) {
       if (2 * pair >= rows && pair > 0) break;
-      multiply_chunk(sums[pair], bytes, chunk_scales,
-                     PairReader<kStageChunks>(slot.tokens[2 * pair], shared.zeros), i);
+      multiply_chunk(sums[pair], bytes, chunk_scales, PairReader<kStageChunks>(slot.tokens[2 * pair], shared.zeros), i);
     }
   }
 }
@@ -111,7 +110,8 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
     const bool active = warp.unit < item.units;
     const Tile tile(shared.tiles[item.tile]);
     fc1::Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
-    for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta}) ptx::pin(*value);
+    for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta})
+      ptx::pin(*value);
     PairSums sums[kPairs] = {};
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {

@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_fc2_unit(const Shared& shared, const Fc
   }
 }
 
-// The tiles of FC2's tokens in shared memory, in the order in which the token warp brings them.
+// The tiles of FC2's tokens in shared memory, in the order in which the hidden warp brings them.
 class HiddenTiles {
  public:
   __device__ explicit HiddenTiles(Shared& shared) : shared_(shared) {}

@@ -54,9 +54,7 @@ __device__ __forceinline__ void produce(const Args& args, const WeightMaps& maps
                                         const Wait& wait_for_grid) {
 #pragma unroll 1
   for (int pass = 0; pass < 3; ++pass) {
-    if (pass == 1) {
-      wait_for_grid();
-    }
+    if (pass == 1) wait_for_grid();
     fill_ring(args, maps, shared, group, pass == 2 ? kGroupSlots : 0, pass == 2 ? ~0u : kGroupSlots, pass != 1,
               pass != 0);
   }

@@ -71,8 +71,8 @@ const char* load() {
 }
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
-  if (stage.threads != kThreads || stage.tile_tokens != kTokens ||
-      stage.tile_rows != kFc1ItemUnits * kFc1UnitRows || params.num_tokens > kMaxTokens) {
+  if (stage.threads != kThreads || stage.tile_tokens != kTokens || stage.tile_rows != kFc1ItemUnits * kFc1UnitRows ||
+      params.num_tokens > kMaxTokens) {
     return "sm_90a experts: the plan's tile or threads are not those of the kernel";
   }
   WeightMaps maps;

@@ -25,8 +25,8 @@ __device__ __forceinline__ void copy_fc1_weights(const Args& args, const WeightM
                                                  const WeightPolicies& policies) {
   const int first_block = item.unit / 4, blocks = (item.unit + item.units - 1) / 4 - first_block + 1;
   const int row = tile.expert() * kFc1Rows + item.unit * kFc1UnitRows;
-  ptx::mbarrier_arrive_expect(
-      arrived, item.units * kFc1BoxBytes + blocks * kFc1ScaleBytes + tile.rows() * kStageTokenBytes);
+  ptx::mbarrier_arrive_expect(arrived,
+                              item.units * kFc1BoxBytes + blocks * kFc1ScaleBytes + tile.rows() * kStageTokenBytes);
   if (item.units == kFc1ItemUnits) {
     ptx::tensor_copy_2d(slot.weights, &maps.item, first_k / 2, row, arrived, policies.weights);
   } else {
@@ -59,7 +59,7 @@ __device__ __forceinline__ void copy_fc2_units(const Args& args, Fc2Slot& slot, 
 __device__ __forceinline__ const Chunk* find_token(const Args& args, Shared& shared, const Item& item, const Tile& tile,
                                                    int group) {
   const int lane = threadIdx.x % 32;
-  int32_t(&routes)[kTokens] = shared.token_routes[group];
+  int32_t (&routes)[kTokens] = shared.token_routes[group];
   find_routes(shared, routes, tile, args.route.num_tokens * kTopK);
   if (lane >= tile.rows()) return nullptr;
   const int route = routes[lane], row = tile.first_row() + lane;
@@ -131,7 +131,8 @@ __device__ __forceinline__ void prefetch_fc2(const Args& args, const Shared& sha
   if ((share.end - share.begin) * kFc2UnitBytes > kPrefetchBytes) return;
   for (int at = share.begin; at < share.end; ++at) {
     const int expert = Tile(shared.tiles[at / kFc2Units]).expert();
-    ptx::bulk_prefetch(args.fc2.weights + (int64_t{expert} * kFc2Units + at % kFc2Units) * kFc2UnitBytes, kFc2UnitBytes);
+    ptx::bulk_prefetch(args.fc2.weights + (int64_t{expert} * kFc2Units + at % kFc2Units) * kFc2UnitBytes,
+                       kFc2UnitBytes);
   }
 }
 
@@ -156,7 +157,8 @@ __device__ __forceinline__ void bring_hidden(const Args& args, Shared& shared) {
   for (int index = first; index <= last; ++index) {
     const int buffer = (index - first) % kHiddenTiles, round = (index - first) / kHiddenTiles;
     ptx::mbarrier_wait(&shared.hidden_consumed[buffer], round % 2 ^ 1);
-    while (ptx::load_acquire(&args.route.tiles[index].w) != kFc1Units) {}
+    while (ptx::load_acquire(&args.route.tiles[index].w) != kFc1Units) {
+    }
     load_hidden(args, shared.hidden[buffer], Tile(shared.tiles[index]));
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.hidden_arrived[buffer]);

@@ -33,7 +33,7 @@ __device__ __forceinline__ void quantize_tokens(const QuantizeArgs& args, int nu
     const int token = block / kBlocksOfToken;
     store_fc1_block(args.chunks + token * kFc1Chunks, block % kBlocksOfToken, result.codes, result.scale);
   }
-  ptx::fence_async();
+  ptx::fence_async();  // bulk copies of all CTAs read the chunks
 }
 
 }  // namespace cake_moe::sm90::experts

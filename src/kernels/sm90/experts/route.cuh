@@ -51,8 +51,8 @@ __device__ __forceinline__ Totals exclusive_scan(const Totals& value, RouteScrat
   return Totals(sum - value.word);
 }
 
-// The CTA's share of a GEMM with `units` units a tile: equal parts of the total cost, rounded to units. Equal numbers of
-// units that divide a tile are preferred where all tiles cost the same.
+// The CTA's share of a GEMM with `units` units a tile: equal parts of the total cost, rounded to units. Equal numbers
+// of units that divide a tile are preferred where all tiles cost the same.
 struct Cut {
   int units, first_cost, last_cost;
   bool regular;

@@ -1,4 +1,5 @@
-// Shared memory of the experts kernel, and which units a CTA computes: every role walks the same sequence of ring slots.
+// Shared memory of the experts kernel, and which units a CTA computes: every role walks the same sequence of ring
+// slots.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,6 @@ struct RouteScratch {
 struct Tile {
   uint32_t word;
 
-  Tile() = default;
   __device__ explicit Tile(uint32_t packed) : word(packed) {}
   __device__ Tile(int expert, int first_row, int rows, int ordinal)
       : word(expert | first_row << 10 | (rows - 1) << 20 | ordinal << 23) {}
