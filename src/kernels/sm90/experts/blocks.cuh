@@ -108,22 +108,22 @@ struct PairSums {
 };
 inline constexpr int kPairs = kTokens / 2;
 
-// Where a lane finds its part of a pair of tokens that lie `kStride` chunks apart: all but two lanes of a K read zeros.
-template <int kStride>
+// Where a lane finds its part of a pair of tokens: all but two lanes of a K read zeros.
 struct PairReader {
   const uint8_t *values, *columns;
 
-  __device__ __forceinline__ PairReader(const Chunk* first_token, const uint8_t* zeros) {
+  __device__ __forceinline__ PairReader(const Chunk* first_token, const Chunk* second_token, const uint8_t* zeros) {
     const int lane = threadIdx.x % 32, n = lane / 4, t = lane % 4;
-    const uint8_t* tokens = reinterpret_cast<const uint8_t*>(first_token);
-    values = n % 4 == t ? tokens + n / 4 * (kStride * kChunkBytes) + t * 16 : zeros;
-    columns = tokens + t / 2 * (kStride * kChunkBytes) + kChunkValueBytes + t % 2 * 16;
+    const auto bytes = [&](bool second) {
+      return reinterpret_cast<const uint8_t*>(second ? second_token : first_token);
+    };
+    values = n % 4 == t ? bytes(n >= 4) + t * 16 : zeros;
+    columns = bytes(t >= 2) + kChunkValueBytes + t % 2 * 16;
   }
 };
 
-template <int kStride>
 __device__ __forceinline__ void multiply_chunk(PairSums& sums, const WeightBytes& weights, const WeightScales& scales,
-                                               const PairReader<kStride>& reader, int chunk) {
+                                               const PairReader& reader, int chunk) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const uint4 b = *reinterpret_cast<const uint4*>(reader.values + chunk * kChunkBytes + 64 * h);

@@ -50,7 +50,9 @@ __device__ __forceinline__ void multiply_fc1_stage(const Shared& shared, const F
 #pragma unroll
     for (int pair = 0; pair < kMostPairs; ++pair) {
       if (2 * pair >= rows && pair > 0) break;
-      multiply_chunk(sums[pair], bytes, chunk_scales, PairReader<kStageChunks>(slot.tokens[2 * pair], shared.zeros), i);
+      const int second = min(2 * pair + 1, rows - 1);  // a lone last token stands for both
+      multiply_chunk(sums[pair], bytes, chunk_scales,
+                     PairReader(slot.tokens[2 * pair], slot.tokens[second], shared.zeros), i);
     }
   }
 }

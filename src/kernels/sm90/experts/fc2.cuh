@@ -32,7 +32,8 @@ __device__ __forceinline__ void multiply_fc2_unit(const Shared& shared, const Fc
 #pragma unroll
     for (int pair = 0; pair < kMostPairs; ++pair) {
       if (2 * pair >= rows && pair > 0) break;
-      multiply_chunk(sums[pair], bytes, chunk_scales, PairReader<kFc2Chunks>(hidden[2 * pair], shared.zeros), i);
+      const int second = min(2 * pair + 1, rows - 1);  // a lone last token stands for both
+      multiply_chunk(sums[pair], bytes, chunk_scales, PairReader(hidden[2 * pair], hidden[second], shared.zeros), i);
     }
   }
 }
