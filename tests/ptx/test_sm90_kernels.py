@@ -60,11 +60,11 @@ def test_few_routes(num_tokens: int, routes: int, schedule: Schedule) -> None:
     same_bits(problem, *call.result())
 
 
-@pytest.mark.parametrize("num_tokens", [2, 65])
-def test_several_units_a_cta(num_tokens: int) -> None:
-    """Persistent kernels on one SM: rings go round, shared memory is used again."""
+@pytest.mark.parametrize(("num_tokens", "sms"), [(2, 1), (65, 8)])
+def test_several_units_a_cta(num_tokens: int, sms: int) -> None:
+    """Persistent kernels on few SMs: rings go round, shared memory is used again."""
     problem = sparse(num_tokens, 2)
-    call = Call(problem, sm_count=1)
+    call = Call(problem, sm_count=sms)
     call.run("late").raise_on_findings()
     judge(problem, call)
     same_bits(problem, *call.result())

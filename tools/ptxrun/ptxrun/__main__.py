@@ -37,6 +37,12 @@ def _print_report(report: Report) -> None:
     print(report, flush=True)
 
 
+def _not_accepted(report: Report, accepted: list[str]) -> Report:
+    for word in accepted:
+        report = report.without(*word.split("@", 1))
+    return report
+
+
 def _run(arguments: argparse.Namespace) -> int:
     description = read_description(arguments.file)
     report = run(
@@ -50,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     description.write_results()
     _print_report(report)
-    return 1 if report.codes.keys() - set(arguments.accept) else 0
+    return 1 if _not_accepted(report, arguments.accept).findings else 0
 
 
 def _program(arguments: argparse.Namespace) -> int:
@@ -67,8 +73,8 @@ def _program(arguments: argparse.Namespace) -> int:
     )
     status = program.main(arguments.arguments)
     ctypes.CDLL(None).fflush(None)
-    accepted = set(arguments.accept)
-    return 1 if any(report.codes.keys() - accepted for report in program.reports) else status
+    faulty = any(_not_accepted(report, arguments.accept).findings for report in program.reports)
+    return 1 if faulty else status
 
 
 def _census(arguments: argparse.Namespace) -> int:
@@ -102,7 +108,13 @@ def main(words: list[str] | None = None) -> int:
     options.add_argument("--sms", type=int, default=132)
     options.add_argument("--checks", choices=["none", "memory", "full"], default="full")
     options.add_argument("--max-findings", type=int, default=100, help="the run stops after so many")
-    options.add_argument("--accept", action="append", default=[], metavar="CODE", help="findings that are no failure")
+    options.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="CODE[@OPCODE]",
+        help="findings that are no failure: of a code, at instructions that begin with OPCODE",
+    )
     runner = commands.add_parser("run", help="execute the launches of a JSON file", parents=[options])
     runner.add_argument("file", type=Path)
     runner.set_defaults(command=_run)

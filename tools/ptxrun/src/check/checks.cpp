@@ -369,4 +369,8 @@ void Checks::fence(Warp& warp, Scope scope, ptxrun::Order order) {
   for (int i = 0; i < within; ++i) state.fences.released[i] = released;
 }
 
+void Checks::release_fenced(Warp& warp, Scope scope, View& into) {
+  if (tracks_order()) into.join(state_of(warp).fences.released[domains_within(scope) - 1]);
+}
+
 }  // namespace ptxrun::check

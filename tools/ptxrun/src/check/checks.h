@@ -67,6 +67,8 @@ class Checks final : public Checker {
 
   // Synchronisation. A barrier, an mbarrier phase or a group keeps a View; these do nothing below level Full.
   void release(Warp& warp, View& into);
+  // By a relaxed operation: what the warp's last release fence of the scope had covered.
+  void release_fenced(Warp& warp, Scope scope, View& into);
   void acquire(Warp& warp, const View& from);
   void fence_async(Warp& warp, FenceSpace space);
   void fence_tensormap(Warp& warp);

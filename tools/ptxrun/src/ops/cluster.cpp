@@ -100,7 +100,12 @@ Step run_arrive(Warp& warp, const Instr& instr, LaneMask active) {
   user.arrived |= active;
   user.waiting |= active;
   user.phase = barrier.phase;
-  if (!instr.mods<BarrierMods>().relaxed) check::checks(warp.machine).release(warp, barrier.arriving);
+  check::Checks& checks = check::checks(warp.machine);
+  if (instr.mods<BarrierMods>().relaxed) {
+    checks.release_fenced(warp, Scope::Cluster, barrier.arriving);
+  } else {
+    checks.release(warp, barrier.arriving);
+  }
   complete_if_all_arrived(*warp.cta.cluster, nullptr);
   return Step::Next;
 }

@@ -28,6 +28,7 @@ Step run_tensormap(Warp& warp, const Instr&, LaneMask) {
 
 Step run_mbarrier_init(Warp& warp, const Instr&, LaneMask) {
   publish_mbarriers(warp);
+  check::checks(warp.machine).fence(warp, Scope::Cluster, Order::Release);
   return Step::Next;
 }
 

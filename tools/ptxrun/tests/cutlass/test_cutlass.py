@@ -12,8 +12,14 @@ from examples import build, package
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCHEDULES = ["early", "late", "random"]
-# The PTX ISA asks for tcgen05.fence around a handover of tensor memory between threads; CUTLASS 4.2 has none.
-ACCEPTED = "missing_tcgen05_fence"
+# Where CUTLASS 4.2 does less than the PTX ISA's text asks for.
+ACCEPTED = [
+    "missing_tcgen05_fence",  # there is no tcgen05.fence around handovers of tensor memory
+    "register_in_flight",  # results of tcgen05.ld are used without tcgen05.wait::ld; ptxas keeps the order of registers
+    "overwrite_in_flight@tcgen05.dealloc",  # and tensor memory is freed without it
+    "race@mbarrier.arrive.shared::cluster",  # the peer's barrier of the deallocation is initialised after the last fence
+    "cluster@ret",  # last arrivals on a peer's barriers are not awaited before it exits
+]
 SIZES = {
     "plain_1sm": [(256, 256, 512), (384, 128, 1280)],
     "plain_2sm": [(256, 256, 512), (512, 256, 1280)],
@@ -36,7 +42,8 @@ def test_the_example_passes(name: str, size: tuple[int, int, int], schedule: str
     words = [f"--m={m}", f"--n={n}", f"--k={k}", "--iterations=0", "--alpha=1", "--beta=0.5"]
     if name == "grouped":
         words += ["--groups=3"]
-    options = ["--capability", "10.0", "--sms", "148", "--schedule", schedule, "--accept", ACCEPTED]
+    options = ["--capability", "10.0", "--sms", "148", "--schedule", schedule, "--max-findings", "5000"]
+    options += [word for accepted in ACCEPTED for word in ("--accept", accepted)]
     result = subprocess.run(
         [sys.executable, "-m", "ptxrun", "program", *options, str(build(name)), "--", *words],
         capture_output=True,
