@@ -50,10 +50,14 @@ __device__ __forceinline__ void multiply_segment(float (&d)[kN / 2], const uint3
   }
 }
 
+// Pinned: the zeros must be in the registers before the fence that precedes the first wgmma.
 template <int kCount>
 __device__ __forceinline__ void clear(float (&d)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) d[i] = 0.0f;
+  for (int i = 0; i < kCount; ++i) {
+    d[i] = 0.0f;
+    ptx::pin(d[i]);
+  }
 }
 
 // Slot and phase of a ring of barriers.

@@ -213,6 +213,7 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, RingPosition<C::kS
 #pragma unroll 1
     for (int stage = 0; stage < C::kStages; ++stage) {
       ptx::mbarrier_wait(&shared.stage_arrived[at.slot], at.phase);
+      ptx::fence_async_shared();  // cp.async wrote the tokens through the generic proxy, wgmma reads past it
       multiply_stage<C>(shared.slots[at.slot], group, acc, a, [&] {
         if (previous != nullptr && first_lane) ptx::mbarrier_arrive(previous);
       });

@@ -1,0 +1,144 @@
+"""Every launch of the sm_90a plan in the interpreter: stage by stage, and the whole operator."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from ptx_operator import Call
+from ptxrun.api import Schedule
+from torch import Tensor
+
+from cake_moe.testing.accumulate import FUSED_TOKENS, BlockSum, Sm90Sum
+from cake_moe.testing.compare import compare
+from cake_moe.testing.inputs import MoeInputs, make_inputs
+from cake_moe.testing.routings import expert_pool
+from cake_moe.testing.stages import Stages, run
+
+SCHEDULES: list[Schedule] = ["early", "late", "random"]
+POOL = expert_pool(16)
+NO_ROUTE = -1
+
+
+def judge(problem: MoeInputs, call: Call) -> None:
+    """Every stage from its own dumped input, as on a GPU."""
+    output, stages = call.result()
+    report = compare(problem, output, stages, BlockSum() if problem.num_tokens <= FUSED_TOKENS else Sm90Sum())
+    print(f"M={problem.num_tokens}: {report}")
+
+
+def same_bits(problem: MoeInputs, output: Tensor, stages: Stages) -> None:
+    """Integer-valued inputs: all up to FC2's sums is exact in any order and must be the CPU backend's bits."""
+    _, expected = run(problem)
+    rows = int(expected.expert_offsets[-1])
+    for name in ("expert_offsets", "route_row", "xq", "xs"):
+        assert torch.equal(getattr(stages, name), getattr(expected, name)), name
+    for name in ("row_route", "hq", "hs"):
+        assert torch.equal(getattr(stages, name)[:rows], getattr(expected, name)[:rows]), name
+
+
+def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
+    """A problem whose first tokens have `routes` routes in all and whose other slots are empty: few tiles, every row of
+    them exact."""
+    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
+    ids = problem.token_selected_experts
+    keep = torch.zeros_like(ids, dtype=torch.bool)
+    keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
+    return replace(problem, token_selected_experts=torch.where(keep, ids, NO_ROUTE))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("num_tokens", "routes"), [(1, 2), (2, 3), (9, 4), (65, 3)])
+def test_few_routes(num_tokens: int, routes: int, schedule: Schedule) -> None:
+    problem = sparse(num_tokens, routes)
+    call = Call(problem)
+    call.run(schedule, seed=num_tokens).raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.parametrize("num_tokens", [2, 65])
+def test_several_units_a_cta(num_tokens: int) -> None:
+    """Persistent kernels on one SM: rings go round, shared memory is used again."""
+    problem = sparse(num_tokens, 2)
+    call = Call(problem, sm_count=1)
+    call.run("late").raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.parametrize("num_tokens", [3, 66])
+def test_default_betas_and_float_weights(num_tokens: int) -> None:
+    problem = sparse(num_tokens, 2, random_betas=False, route_weight_dtype=torch.float32)
+    call = Call(problem)
+    call.run("random", seed=2).raise_on_findings()
+    judge(problem, call)
+
+
+@pytest.mark.parametrize("num_tokens", [321, pytest.param(2305, marks=pytest.mark.full)])
+def test_warpgroup_mma(num_tokens: int) -> None:
+    """Paths of larger calls, with few routes."""
+    problem = sparse(num_tokens, 3)
+    call = Call(problem)
+    call.run("late").raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("num_tokens", [1, 2, 9])
+def test_the_operator(num_tokens: int, schedule: Schedule) -> None:
+    """16 experts, integer-valued inputs."""
+    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
+    call = Call(problem)
+    call.run(schedule, seed=num_tokens).raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"routing": "out_of_range", "route_weight_dtype": torch.float32},
+        {"routing": "duplicates", "random_betas": False},
+        {"kind": "subnormal", "zero_weights": True},
+        {"kind": "nan_row"},
+    ],
+    ids=lambda options: "-".join(str(value) for value in options.values()),
+)
+def test_kinds_of_input(options: dict[str, Any]) -> None:
+    problem = make_inputs(3, experts=POOL, seed=7, **options)
+    call = Call(problem)
+    call.run("random", seed=1).raise_on_findings()
+    judge(problem, call)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("num_tokens", [33, 64, 65, 330, 600, 1100, 1217, 2500, 3000, 4000, 5000])
+def test_larger_calls(num_tokens: int, schedule: Schedule) -> None:
+    """Every path of the plan with a token tile of its own; few routes keep the number of units small."""
+    problem = sparse(num_tokens, 40)
+    call = Call(problem)
+    call.run(schedule, seed=num_tokens).raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.full
+def test_one_token_takes_seconds() -> None:
+    """All stages of M=1 with every check: 20 s on two idle cores; other work on the machine may triple that."""
+    problem = make_inputs(1, kind="integer", seed=9)
+    call = Call(problem)
+    launches = call.launches()
+    start = time.process_time()
+    report = call.execute(launches, "late")
+    seconds = time.process_time() - start
+    print(f"M=1: {report.instructions} warp instructions in {seconds:.1f} s of processor time")
+    report.raise_on_findings()
+    assert seconds < 60
