@@ -62,7 +62,8 @@ def host_sources() -> list[Path]:
     text = (ROOT / "cmake" / "Sources.cmake").read_text()
     lists = dict(re.findall(r"^set\((CAKE_\w+_SOURCES)\s+([^)]*)\)", text, re.MULTILINE))
     names = ("CAKE_PLAN_SOURCES", "CAKE_GPU_SOURCES", "CAKE_SM90_SOURCES", "CAKE_SM100_SOURCES")
-    return [ROOT / source for name in names for source in lists[name].split()] + [Path(__file__).with_name("harness.cpp")]
+    sources = [ROOT / source for name in names for source in lists[name].split()]
+    return [*sources, Path(__file__).with_name("harness.cpp")]
 
 
 def is_neutral(folder: KernelFolder) -> bool:

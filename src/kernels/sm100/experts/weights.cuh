@@ -48,7 +48,9 @@ struct WeightStream {
   int stage = 0;
 
   __device__ __forceinline__ bool active() const { return item.kind != Kind::kEnd; }
-  __device__ __forceinline__ int stages() const { return item.kind == Kind::kFc1 ? Fc1::kStages : Fc2::kStages; }
+  __device__ __forceinline__ int stages() const {
+    return item.kind == Kind::kFc1 ? Fc1::kStages : item.kind == Kind::kFc2 ? Fc2::kStages : 0;
+  }
 
   // Makes a unit the current one and tells the other roles.
   __device__ __forceinline__ void take(uint32_t index) {
