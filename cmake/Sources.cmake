@@ -33,10 +33,16 @@ set(CAKE_CPU_SOURCES
 set(CAKE_CPU_AVX2_SOURCES src/kernels/cpu/isa_avx2.cpp)
 set(CAKE_CPU_AVX512_SOURCES src/kernels/cpu/isa_avx512.cpp)
 
+set(CAKE_GPU_SOURCES
+  src/kernels/common/tensor_map.cpp)
+
 # Host code of the sm_90a backend.
 set(CAKE_SM90_SOURCES
-  src/kernels/common/tensor_map.cpp
   src/kernels/sm90/backend.cpp)
+
+# Host code of the sm_100a and sm_103a backend.
+set(CAKE_SM100_SOURCES
+  src/kernels/sm100/backend.cpp)
 
 # CUDA code: cake_cuda_kernels(<folder of src/kernels> KERNELS <entry points> ARCHS <archs> SOURCES <files>)
 macro(cake_declare_cuda_kernels)
@@ -49,11 +55,11 @@ macro(cake_declare_cuda_kernels)
     SOURCES src/kernels/quantize/launch.cu)
   cake_cuda_kernels(prologue
     KERNELS cake_moe_prologue
-    ARCHS 90a
+    ARCHS 90a 100a 103a
     SOURCES src/kernels/prologue/launch.cu)
   cake_cuda_kernels(finalize
     KERNELS cake_moe_finalize
-    ARCHS 90a
+    ARCHS 90a 100a 103a
     SOURCES src/kernels/finalize/launch.cu)
   cake_cuda_kernels(sm90
     KERNELS cake_moe_sm90_experts cake_moe_sm90_fc1 cake_moe_sm90_fc2
@@ -62,6 +68,10 @@ macro(cake_declare_cuda_kernels)
       src/kernels/sm90/experts/launch.cu
       src/kernels/sm90/fc1/launch.cu
       src/kernels/sm90/fc2/launch.cu)
+  cake_cuda_kernels(sm100
+    KERNELS cake_moe_sm100_experts
+    ARCHS 100a 103a
+    SOURCES src/kernels/sm100/experts/launch.cu)
 endmacro()
 
 set(CAKE_PYTHON_SOURCES

@@ -176,6 +176,7 @@ class BlockSum:
 
 
 CPU = LaneSum()
+SM100 = StepSum(step=64, group=16)  # tcgen05.mma of kind mxf4nvf4
 FUSED_TOKENS = 64  # the plan's path decode of sm_90a
 
 
@@ -183,11 +184,17 @@ def accumulation_of(num_tokens: int, device: torch.device) -> Accumulation:
     """How a call with num_tokens tokens sums on `device`. Raises ValueError for a GPU without kernels."""
     if device.type == "cpu":
         return CPU
-    if torch.cuda.get_device_capability(device) == (9, 0):
+    major, minor = torch.cuda.get_device_capability(device)
+    return gpu_accumulation(10 * major + minor, num_tokens)
+
+
+def gpu_accumulation(capability: int, num_tokens: int) -> Accumulation:
+    """The same for a GPU of compute capability 90, 100 or 103 (major * 10 + minor). Raises ValueError for another."""
+    if capability == 90:
         return BlockSum() if num_tokens <= FUSED_TOKENS else Sm90Sum()
-    raise ValueError(
-        f"accumulation_of: device must be a CPU or an sm_90a GPU, got {torch.cuda.get_device_name(device)}"
-    )
+    if capability in (100, 103):
+        return SM100
+    raise ValueError(f"gpu_accumulation: capability must be 90, 100 or 103, got {capability}")
 
 
 def sum_is_exact(terms: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ constexpr char kOp[] = "fused_moe";
 
 Problem problem_of(const FusedMoeCall& call) {
   if (call.place.is_cpu()) return {call.params.num_tokens, Arch::kCpu, 0};
-  return torch_cuda::fused_moe_problem(kOp, call.place, call.params.num_tokens);
+  return torch_cuda::gpu_problem(kOp, call.place, call.params.num_tokens);
 }
 
 // A step of a model calls its layers with one problem. The kept plan cannot be stale: it is a pure function of that.
@@ -106,7 +106,7 @@ void warmup(int64_t device_index) {
     return;
   }
   const Place place{static_cast<int32_t>(device_index)};
-  gpu::load_kernels("warmup", torch_cuda::fused_moe_problem("warmup", place, 1).arch, place);
+  gpu::load_kernels("warmup", torch_cuda::gpu_problem("warmup", place, 1).arch, place);
 }
 
 }  // namespace cake_moe

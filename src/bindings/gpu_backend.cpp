@@ -14,6 +14,9 @@
 #if CAKE_MOE_SM90A
 #include "kernels/sm90/backend.h"
 #endif
+#if CAKE_MOE_SM100A
+#include "kernels/sm100/backend.h"
+#endif
 
 namespace cake_moe::gpu {
 namespace {
@@ -25,10 +28,12 @@ struct Backend {
   const char* (*run_launch)(const MoeParams& params, const Plan& plan, int index, void* stream);
 };
 
-// An architecture joins kFusedMoeArchs together with its branch here.
 Backend backend_of(const char* op, Arch arch) {
 #if CAKE_MOE_SM90A
   if (arch == Arch::kSm90a) return {sm90::load_kernels, sm90::run_launch};
+#endif
+#if CAKE_MOE_SM100A
+  if (arch == Arch::kSm100a || arch == Arch::kSm103a) return {sm100::load_kernels, sm100::run_launch};
 #endif
   throw std::runtime_error(std::string(op) + ": " + arch_name(arch) + ": " + kNotBuilt);
 }

@@ -70,7 +70,9 @@ py::dict geometry() {
 py::dict build_info() {
   py::list fused_moe_archs;
   fused_moe_archs.append(arch_name(Arch::kCpu));
-  for (const Arch arch : kFusedMoeArchs) fused_moe_archs.append(arch_name(arch));
+  for (const Arch arch : kGpuArchs) {
+    if (is_built(arch)) fused_moe_archs.append(arch_name(arch));
+  }
   py::dict result;
   result["version"] = CAKE_MOE_VERSION;
   result["cuda_version"] = CAKE_MOE_CUDA_VERSION;

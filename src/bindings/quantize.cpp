@@ -48,7 +48,7 @@ void validate(const Argument& input, const Argument& encode) {
 void run_on_gpu([[maybe_unused]] const uint16_t* x, [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t cols,
                 [[maybe_unused]] const float* encode, [[maybe_unused]] uint8_t* codes, [[maybe_unused]] uint8_t* scales,
                 Place place) {
-  [[maybe_unused]] const int sm_count = torch_cuda::require_any_kernels(kOp, place);
+  [[maybe_unused]] const int sm_count = torch_cuda::gpu_problem(kOp, place, 1).sm_count;
 #if CAKE_WITH_CUDA
   const torch::stable::accelerator::DeviceGuard guard(place.cuda_index);
   const char* error = quantize_cuda(x, rows, cols, encode, codes, scales, sm_count, torch_cuda::current_stream(place));

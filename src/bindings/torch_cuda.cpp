@@ -31,19 +31,8 @@ void check(cudaError_t status, const std::string& what) {
   if (status != cudaSuccess) throw std::runtime_error(what + ": " + cudaGetErrorString(status));
 }
 
-std::string built_archs() {
-  std::string names;
-  for (const Arch arch : kFusedMoeArchs) names += (names.empty() ? "" : ", ") + std::string(arch_name(arch));
-  return names.empty() ? "none" : names;
-}
-
 // Kernels are built for architecture-specific targets: only an exact match runs.
 bool runs(Arch arch, const Device& device) { return device.arch + "a" == arch_name(arch); }
-
-[[noreturn]] void refuse_arch(const char* op, Place place, const std::string& built) {
-  throw std::runtime_error(message(op, "device", "of an architecture with kernels (" + built + ")",
-                                   device_properties(place.cuda_index).arch + " at " + to_string(place)));
-}
 
 void require_driver(const char* op) {
   const std::string problem = driver_problem();
@@ -52,21 +41,14 @@ void require_driver(const char* op) {
 
 }  // namespace
 
-Problem fused_moe_problem(const char* op, Place place, int num_tokens) {
+Problem gpu_problem(const char* op, Place place, int num_tokens) {
   require_driver(op);
   const Device& device = device_properties(place.cuda_index);
-  for (const Arch arch : kFusedMoeArchs) {
-    if (runs(arch, device)) return {num_tokens, arch, device.sm_count};
+  for (const Arch arch : kGpuArchs) {
+    if (is_built(arch) && runs(arch, device)) return {num_tokens, arch, device.sm_count};
   }
-  refuse_arch(op, place, built_archs());
-}
-
-int require_any_kernels(const char* op, Place place) {
-  require_driver(op);
-  const Device& device = device_properties(place.cuda_index);
-  const std::string built = CAKE_MOE_CUDA_ARCHS;  // "sm_90a, sm_100a, sm_103a"
-  if ((built + ",").find(device.arch + "a,") == std::string::npos) refuse_arch(op, place, built);
-  return device.sm_count;
+  throw std::runtime_error(message(op, "device", "of an architecture with kernels (" CAKE_MOE_CUDA_ARCHS ")",
+                                   device.arch + " at " + to_string(place)));
 }
 
 void* current_stream(Place place) {
@@ -101,8 +83,7 @@ namespace {
 
 }  // namespace
 
-Problem fused_moe_problem(const char* op, Place place, int) { refuse_build(op, place); }
-int require_any_kernels(const char* op, Place place) { refuse_build(op, place); }
+Problem gpu_problem(const char* op, Place place, int) { refuse_build(op, place); }
 void* current_stream(Place place) { refuse_build("cake_moe", place); }
 bool is_capturing(void*) { return false; }
 void synchronize(void*, const std::string&) {}

@@ -10,11 +10,9 @@
 
 namespace cake_moe::torch_cuda {
 
-// Throws std::runtime_error where this build, the driver or the device's architecture cannot run fused_moe on `place`;
+// Throws std::runtime_error where this build, the driver or the device's architecture cannot run kernels on `place`;
 // the message, about `op`, names the architecture found and those with kernels.
-Problem fused_moe_problem(const char* op, Place place, int num_tokens);
-// The same for operators with kernels for every architecture of the build. Returns the SM count.
-int require_any_kernels(const char* op, Place place);
+Problem gpu_problem(const char* op, Place place, int num_tokens);
 
 // torch's current stream of the device, a cudaStream_t.
 void* current_stream(Place place);

@@ -48,7 +48,7 @@ bool constants_intact(const Argument& workspace) {
 }
 
 void refuse_capture(Place place) {
-  torch_cuda::fused_moe_problem(kPrepare, place, 1);
+  torch_cuda::gpu_problem(kPrepare, place, 1);
   if (torch_cuda::is_capturing(torch_cuda::current_stream(place))) {
     throw std::runtime_error(message(kPrepare, "workspace", "prepared before stream capture", "a capturing stream"));
   }
@@ -58,7 +58,7 @@ void refuse_capture(Place place) {
 
 void make_ready(const Argument& workspace) {
   if (!workspace.place.is_cpu()) {
-    const Arch arch = torch_cuda::fused_moe_problem(workspace.op, workspace.place, 1).arch;
+    const Arch arch = torch_cuda::gpu_problem(workspace.op, workspace.place, 1).arch;
     gpu::load_kernels(workspace.op, arch, workspace.place);
   }
   // Both sections lie at the same offsets in the layout of every problem.

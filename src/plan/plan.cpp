@@ -47,12 +47,12 @@ class Builder {
         add_prologue();
         add_gemms();
         break;
+      case Shape::kPooled:
+        add_prologue();
+        add_experts();
+        break;
       case Shape::kFused:
-        add({.stage = Stage::kExperts,
-             .tile_rows = row_.fc1.tile_rows,
-             .tile_tokens = row_.tile_tokens,
-             .grid = int64_t{problem_.sm_count} * row_.fc1.ctas_per_sm,
-             .threads = row_.fc1.threads});
+        add_experts();
         break;
     }
     add_finalize();
@@ -86,6 +86,14 @@ class Builder {
          .tile_tokens = row_.tile_tokens,
          .grid = on_gpu() ? std::min(tiles, resident) : tiles,
          .threads = shape.threads});
+  }
+
+  void add_experts() {
+    add({.stage = Stage::kExperts,
+         .tile_rows = row_.fc1.tile_rows,
+         .tile_tokens = row_.tile_tokens,
+         .grid = int64_t{problem_.sm_count} * row_.fc1.ctas_per_sm,
+         .threads = row_.fc1.threads});
   }
 
   void add_gemms() {

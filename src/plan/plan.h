@@ -16,7 +16,7 @@ enum class Stage : uint8_t {
   kPrologue,  // quantise and route in one launch
   kFc1,       // FC1, SiTU, requantise -> hq, hs
   kFc2,       // FC2 -> y
-  kExperts,   // FC1 and FC2 fused; routes and quantises on its own
+  kExperts,   // FC1 and FC2 in one launch; without a prologue it routes and quantises, too
   kFinalize,  // y -> output
 };
 const char* stage_name(Stage stage);
@@ -40,7 +40,7 @@ struct Plan {
   const char* why;   // its reason
   std::array<Launch, kMaxLaunches> launches;
   int num_launches;
-  int fc2_pool;  // persistent FC2 CTAs that draw work items from work_counter; 0: the counter is unused on this path
+  int fc2_pool;  // persistent CTAs that draw work items from work_counter; 0: the counter is unused on this path
   WorkspaceLayout workspace;
 };
 

@@ -38,23 +38,23 @@ constexpr PathRow kSm90Rows[] = {
      "up to 293 rows: three tiles"},
 };
 
-// sm_100a: the MMA's M side takes 128 weight rows; scale factors lie in the layout that the tensor core reads. An
-// expert sees M * 16 / 896 rows on average; a token tile is the smallest that usually holds them.
-constexpr GemmShape kTensorMemory = {128, 256, 1};
+// sm_100a and sm_103a: 128 weight rows on the MMA's M side; the instruction takes as many columns as a tile has rows, so
+// a token tile costs shared memory, not time. One kernel computes both GEMMs. No such GPU was at hand: the limits
+// follow from the rows that an expert sees, M * 16 / 896 on average and two standard deviations more.
+constexpr GemmShape kUnits = {128, 320, 1}, kWideUnits = {128, 384, 1};
 constexpr PathRow kSm100Rows[] = {
-    {kFusedTokens, "decode", Shape::kFused, 8, kTensorMemory, kTensorMemory, Pool::kStatic,
+    {kFusedTokens, "decode", Shape::kFused, 8, kUnits, kUnits, Pool::kPerSm,
      "about one row an expert: the weight stream decides, and a launch costs as much as an expert"},
-    {448, "weight_bound_8", Shape::kPrologue, 8, kTensorMemory, kTensorMemory, Pool::kPerSm, "up to 8 rows an expert"},
-    {896, "weight_bound_16", Shape::kPrologue, 16, kTensorMemory, kTensorMemory, Pool::kPerSm,
-     "up to 16 rows an expert"},
-    {1792, "weight_bound_32", Shape::kPrologue, 32, kTensorMemory, kTensorMemory, Pool::kPerSm,
-     "up to 32 rows an expert"},
-    {4095, "weight_bound_64", Shape::kPrologue, 64, kTensorMemory, kTensorMemory, Pool::kPerSm,
-     "up to 73 rows an expert"},
-    {8191, "tensor_bound_128", Shape::kPrologue, 128, kTensorMemory, kTensorMemory, Pool::kStatic,
-     "up to 146 rows an expert"},
-    {kMaxTokens, "tensor_bound_256", Shape::kPrologue, 256, kTensorMemory, kTensorMemory, Pool::kStatic,
-     "up to 293 rows an expert"},
+    {224, "weight_bound_8", Shape::kPooled, 8, kUnits, kUnits, Pool::kPerSm, "up to 4 rows an expert"},
+    {544, "weight_bound_16", Shape::kPooled, 16, kUnits, kUnits, Pool::kPerSm, "up to 10 rows an expert"},
+    {1216, "weight_bound_32", Shape::kPooled, 32, kUnits, kUnits, Pool::kPerSm, "up to 22 rows an expert"},
+    {2752, "weight_bound_64", Shape::kPooled, 64, kUnits, kUnits, Pool::kPerSm, "up to 49 rows an expert"},
+    {4352, "balanced_96", Shape::kPooled, 96, kWideUnits, kWideUnits, Pool::kPerSm, "up to 78 rows an expert"},
+    {5984, "balanced_128", Shape::kPooled, 128, kWideUnits, kWideUnits, Pool::kPerSm, "up to 107 rows an expert"},
+    {9280, "balanced_192", Shape::kPooled, 192, kWideUnits, kWideUnits, Pool::kPerSm, "up to 166 rows an expert"},
+    {12416, "balanced_2x128", Shape::kPooled, 128, kWideUnits, kWideUnits, Pool::kPerSm, "up to 222 rows: two tiles"},
+    {kMaxTokens, "balanced_2x192", Shape::kPooled, 192, kWideUnits, kWideUnits, Pool::kPerSm,
+     "up to 293 rows: two tiles"},
 };
 
 }  // namespace

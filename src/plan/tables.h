@@ -12,10 +12,11 @@ namespace cake_moe {
 enum class Shape : uint8_t {
   kStaged,    // quantise, route, FC1, FC2, finalise, one after the other (CPU)
   kPrologue,  // quantise and route together, FC1, FC2, finalise
+  kPooled,    // quantise and route together, FC1 and FC2 in one launch, finalise
   kFused,     // quantise, route, FC1 and FC2 in one launch, finalise
 };
 
-// Who hands out FC2's work items.
+// Who hands out the work items of the launch that computes FC2.
 enum class Pool : uint8_t {
   kStatic,  // no counter: items are dealt by index, work_counter is unused
   kPerSm,   // one persistent CTA an SM draws items from work_counter
@@ -33,7 +34,7 @@ struct PathRow {
   const char* path;
   Shape shape;
   int tile_tokens;  // rows of one expert a tile covers
-  GemmShape fc1;    // of kFused: the launch that holds both
+  GemmShape fc1;    // of kPooled and kFused: the launch that holds both
   GemmShape fc2;
   Pool fc2_pool;
   const char* why;

@@ -10,7 +10,7 @@ constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit -
 int64_t section_bytes(Section section, const Problem& problem) {
   const int64_t tokens = problem.num_tokens;
   const int64_t rows = tokens * kTopK;
-  const bool sm90 = problem.arch == Arch::kSm90a;
+  const bool sm90 = problem.arch == Arch::kSm90a, gpu = problem.arch != Arch::kCpu;
   switch (section) {
     case Section::kBeta:
     case Section::kLinearBeta:
@@ -33,9 +33,9 @@ int64_t section_bytes(Section section, const Problem& problem) {
     case Section::kXHalf:
       return sm90 ? tokens * kHidden * sizeof(uint16_t) : 0;
     case Section::kTiles:
-      return sm90 ? max_token_tiles(tokens) * kTileBytes : 0;
+      return gpu ? max_token_tiles(tokens) * kTileBytes : 0;
     case Section::kTileCount:
-      return sm90 ? sizeof(int32_t) : 0;
+      return gpu ? sizeof(int32_t) : 0;
     case Section::kWorkCounter:
       return sizeof(uint32_t);
     case Section::kCount:

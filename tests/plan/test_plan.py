@@ -28,11 +28,13 @@ SECTIONS = {
     "tile_count": (4, 0),
     "work_counter": (4, 0),
 }
-SM90_ONLY = ("x_half", "tiles", "tile_count")
+SM90_ONLY, GPU_ONLY = ("x_half",), ("tiles", "tile_count")
+GPUS = ("sm_90a", "sm_100a", "sm_103a")
+SM100_LIMITS = (224, 544, 1216, 2752, 4352, 5984, 9280, 12416)
 SM90_LIMITS = (64, 320, 576, 1088, 1216, 2304, 2752, 3520, 4352, 5312, 6656, 8448, 9472, 11264, 13000)
 EDGES = sorted(
-    {1, 2, 3, 16, 63, 64, 65, 447, 448, 449, 896, 897, 1792, 1793, 4095, 4096, 8191, 8192, 16383, 16384}
-    | {limit + step for limit in SM90_LIMITS for step in (0, 1)}
+    {1, 2, 3, 16, 63, 64, 65, 4095, 4096, 8191, 8192, 16383, 16384}
+    | {limit + step for limit in SM90_LIMITS + SM100_LIMITS for step in (0, 1)}
 )
 
 
@@ -81,10 +83,11 @@ def test_sections_are_complete_aligned_and_disjoint(arch: str) -> None:
         assert list(sections) == list(SECTIONS)
         end = 0
         for name, (offset, size) in sections.items():
-            fixed, per_token = (0, 0) if name in SM90_ONLY and arch != "sm_90a" else SECTIONS[name]
+            absent = name in SM90_ONLY and arch != "sm_90a" or name in GPU_ONLY and arch == "cpu"
+            fixed, per_token = (0, 0) if absent else SECTIONS[name]
             assert offset % 128 == 0
             assert offset >= end
-            assert size == fixed + per_token * count or (name == "tiles" and arch == "sm_90a")
+            assert size == fixed + per_token * count or (name == "tiles" and arch != "cpu")
             end = offset + size
         assert plan["workspace_total"] >= end
         # The default betas lie at offsets of their own for every count: one buffer serves many counts.
@@ -116,11 +119,12 @@ def test_every_count_has_a_route_with_a_reason(arch: str) -> None:
         plan = _C.make_plan(count, arch, 132)
         stages = [launch["stage"] for launch in plan["launches"]]
         assert stages == sorted(stages, key=order.index)
-        assert ("prologue" in stages) + ("experts" in stages) + ({"quantize", "route"} <= set(stages)) == 1
+        routed = ("prologue" in stages) + ({"quantize", "route"} <= set(stages))
+        assert routed == 1 or stages[0] == "experts"
         assert ("experts" in stages) != ({"fc1", "fc2"} <= set(stages))
         assert stages[-1] == "finalize"
         if arch != "cpu":
-            assert len(stages) <= (2 if count <= 64 else 4)
+            assert len(stages) <= (2 if count <= 64 else 4 if arch == "sm_90a" else 3)
             assert [launch["pdl"] for launch in plan["launches"]] == [False] + [True] * (len(stages) - 1)
         assert plan["why"]
         if not paths or paths[-1] != plan["path"]:
@@ -147,10 +151,11 @@ def test_grids_hold_every_routing(arch: str) -> None:
             assert launch["grid"] == (worst if arch == "cpu" else min(worst, 132 * ctas_per_sm))
 
 
-def test_token_tiles_fit() -> None:
+@pytest.mark.parametrize("arch", GPUS)
+def test_token_tiles_fit(arch: str) -> None:
     """The table of token tiles holds those of the worst routing: every expert's rows in tiles of at least 8."""
     for count in range(1, MAX_TOKENS + 1):
-        plan = _C.make_plan(count, "sm_90a", 132)
+        plan = _C.make_plan(count, arch, 132)
         rows, tile = 16 * count, plan["launches"][-2]["tile_tokens"]
         assert tile >= 8
         experts = min(rows, 896)
@@ -187,6 +192,22 @@ def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
             assert prologue["cluster"] < prologue["grid"] <= max(3 * sm_count, 9) + 7
         assert finalize["grid"] * finalize["threads"] == 448 * count
         assert 448 % finalize["threads"] == 0
+
+
+@pytest.mark.parametrize("sm_count", [8, 148, 160])
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+def test_shapes_of_the_sm100_kernels(arch: str, sm_count: int) -> None:
+    """The expert launch is a kernel instance, one CTA an SM, and draws its units from a pool of all of them."""
+    threads = {8: 320, 16: 320, 32: 320, 64: 320, 96: 384, 128: 384, 192: 384}
+    for count in EDGES:
+        plan = _C.make_plan(count, arch, sm_count)
+        *front, _ = plan["launches"]
+        experts = front[-1]
+        assert [launch["stage"] for launch in front] == ["experts"] if count <= 64 else ["prologue", "experts"]
+        assert experts["tile_rows"] == 128
+        assert experts["threads"] == threads[experts["tile_tokens"]]
+        assert experts["grid"] == plan["fc2_pool"] == sm_count
+        assert count > 64 or experts["tile_tokens"] == 8
 
 
 def test_the_plan_is_pure() -> None:

@@ -76,7 +76,7 @@ class Call:
         given: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.problem, self.arch, self.sm_count = problem, arch, sm_count
-        self.plan: dict[str, Any] = _C.make_plan(problem.num_tokens, "sm_90a", sm_count)
+        self.plan: dict[str, Any] = _C.make_plan(problem.num_tokens, f"sm_{arch}", sm_count)
         self.memory = Memory()
         self.workspace = self.memory.reserve(self.plan["workspace_total"], WORKSPACE_ALIGNMENT)
         # prepare_workspace() has written the constants before the call.
@@ -129,11 +129,11 @@ class Call:
 
     def launches(self, stages: Sequence[str] | None = None) -> list[Launch]:
         """The plan's launches, or those of the named stages, as the launch code makes them."""
-        library = program(self.arch).library
-        check(library.cake_sm90_load())
+        library, capability = program(self.arch).library, int(self.arch.rstrip("a"))
+        check(library.cake_load(capability))
         for index, name in enumerate(self.stages()):
             if stages is None or name in stages:
-                check(library.cake_sm90_launch(ctypes.byref(self.params), self.sm_count, index))
+                check(library.cake_launch(ctypes.byref(self.params), capability, self.sm_count, index))
         return recorded_launches(self.arch)
 
     def execute(self, launches: Sequence[Launch], schedule: Schedule = "early", seed: int = 0) -> Report:

@@ -58,11 +58,12 @@ def kernel_folders() -> tuple[KernelFolder, ...]:
 
 
 def host_sources() -> list[Path]:
-    """Plan and host code of the sm_90a backend."""
+    """Plan and host code of the GPU backends."""
     text = (ROOT / "cmake" / "Sources.cmake").read_text()
     lists = dict(re.findall(r"^set\((CAKE_\w+_SOURCES)\s+([^)]*)\)", text, re.MULTILINE))
-    names = lists["CAKE_PLAN_SOURCES"].split() + lists["CAKE_SM90_SOURCES"].split()
-    return [ROOT / name for name in names] + [Path(__file__).with_name("harness.cpp")]
+    names = ("CAKE_PLAN_SOURCES", "CAKE_GPU_SOURCES", "CAKE_SM90_SOURCES", "CAKE_SM100_SOURCES")
+    sources = [ROOT / source for name in names for source in lists[name].split()]
+    return [*sources, Path(__file__).with_name("harness.cpp")]
 
 
 def is_neutral(folder: KernelFolder) -> bool:
@@ -82,7 +83,7 @@ def program(arch: str) -> Program:
         ]
     objects += [compile_object(source, flags, [SOURCES]) for source in host_sources()]
     loaded = Program(link_program(objects, f"cake_moe_{arch}"))
-    for name in ("cake_sm90_launch", "cake_sm90_load", "cake_quantize"):
+    for name in ("cake_launch", "cake_load", "cake_quantize"):
         getattr(loaded.library, name).restype = ctypes.c_char_p
     if loaded.library.cake_params_bytes() != ctypes.sizeof(MoeParams):
         raise RuntimeError("tests/ptx: MoeParams is not that of kernels/common/params.h")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ptx_cases import sparse
 from ptx_operator import Call
 from ptxrun import Launch, Module
-from test_sm90_kernels import sparse
 
 FEW, STAGED = 2, 65  # tokens: the fused path, the one with a launch a stage
 FAULTS = [

@@ -3,51 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from ptx_cases import POOL, SCHEDULES, judge, same_bits, sparse
 from ptx_operator import Call
 from ptxrun.api import Schedule
-from torch import Tensor
 
-from cake_moe.testing.accumulate import FUSED_TOKENS, BlockSum, Sm90Sum
-from cake_moe.testing.compare import compare
-from cake_moe.testing.inputs import MoeInputs, make_inputs
-from cake_moe.testing.routings import expert_pool
-from cake_moe.testing.stages import Stages, run
-
-SCHEDULES: list[Schedule] = ["early", "late", "random"]
-POOL = expert_pool(16)
-NO_ROUTE = -1
-
-
-def judge(problem: MoeInputs, call: Call) -> None:
-    """Every stage from its own dumped input, as on a GPU."""
-    output, stages = call.result()
-    report = compare(problem, output, stages, BlockSum() if problem.num_tokens <= FUSED_TOKENS else Sm90Sum())
-    print(f"M={problem.num_tokens}: {report}")
-
-
-def same_bits(problem: MoeInputs, output: Tensor, stages: Stages) -> None:
-    """Integer-valued inputs: all up to FC2's sums is exact in any order and must be the CPU backend's bits."""
-    _, expected = run(problem)
-    rows = int(expected.expert_offsets[-1])
-    for name in ("expert_offsets", "route_row", "xq", "xs"):
-        assert torch.equal(getattr(stages, name), getattr(expected, name)), name
-    for name in ("row_route", "hq", "hs"):
-        assert torch.equal(getattr(stages, name)[:rows], getattr(expected, name)[:rows]), name
-
-
-def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
-    """A problem whose first tokens have `routes` routes in all and whose other slots are empty: few tiles, every row of
-    them exact."""
-    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
-    ids = problem.token_selected_experts
-    keep = torch.zeros_like(ids, dtype=torch.bool)
-    keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
-    return replace(problem, token_selected_experts=torch.where(keep, ids, NO_ROUTE))
+from cake_moe.testing.inputs import make_inputs
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

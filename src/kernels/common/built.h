@@ -1,18 +1,17 @@
-// Which GPU architectures this build has kernels of the whole operator for.
+// Which GPU architectures this build has kernels of; of each, those of the whole operator.
 #pragma once
 
-#include <array>
+#include <string_view>
 
 #include "build_config.h"
 #include "plan/problem.h"
 
 namespace cake_moe {
 
-// fused_moe runs on these (and on the CPU); quantize_nvfp4 runs on every architecture of the fat binary.
-#if CAKE_MOE_SM90A
-inline constexpr std::array<Arch, 1> kFusedMoeArchs{Arch::kSm90a};
-#else
-inline constexpr std::array<Arch, 0> kFusedMoeArchs{};
-#endif
+inline constexpr Arch kGpuArchs[] = {Arch::kSm90a, Arch::kSm100a, Arch::kSm103a};
+
+constexpr bool is_built(Arch arch) {
+  return std::string_view(CAKE_MOE_CUDA_ARCHS).find(arch_name(arch)) != std::string_view::npos;
+}
 
 }  // namespace cake_moe

@@ -1,5 +1,5 @@
-// Quantise the input and route, side by side in one launch. The quantised input is also stored dequantised to fp16 in
-// the K order of the sm_90a expert GEMM.
+// Quantise the input and route, side by side in one launch. For sm_90a the quantised input is also stored dequantised to
+// fp16 in the K order of its expert GEMM.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct QuantizeArgs {
   const float* encode;  // qX, 1 element
   uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
   uint8_t* xs;          // e4m3 [M, 224]
-  uint8_t* x_half;      // fp16 [M, 3584], K order of sm90/dequant.cuh
+  uint8_t* x_half;      // fp16 [M, 3584], K order of sm90/dequant.cuh; nullptr: the backend multiplies the codes
 };
 
 union Shared {
@@ -50,6 +50,7 @@ __device__ __forceinline__ void quantize_item(const QuantizeArgs& args, int64_t 
   const quantize::Block result = quantize::quantize_block(pairs, encode);
   args.xq[block] = result.codes;
   args.xs[block] = result.scale;
+  if (args.x_half == nullptr) return;
   __syncwarp();  // the image of the previous item has been read
   store_image(image, result, lane);
   __syncwarp();

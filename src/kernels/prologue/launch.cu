@@ -32,13 +32,15 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .route_row = section<int32_t>(params, plan, Section::kRouteRow),
       .tiles = section<int4>(params, plan, Section::kTiles),
       .tile_count = section<int32_t>(params, plan, Section::kTileCount),
+      .work_counter = section<uint32_t>(params, plan, Section::kWorkCounter),
   };
   const QuantizeArgs quantize_args = {
       .x = reinterpret_cast<const uint4*>(params.input),
       .encode = params.input_encode,
       .xq = section<uint2>(params, plan, Section::kXq),
       .xs = section<uint8_t>(params, plan, Section::kXs),
-      .x_half = section<uint8_t>(params, plan, Section::kXHalf),
+      .x_half =
+          plan.workspace[Section::kXHalf].bytes > 0 ? section<uint8_t>(params, plan, Section::kXHalf) : nullptr,
   };
   const LaunchShape shape = {.grid = static_cast<int>(stage.grid),
                              .threads = stage.threads,

@@ -48,4 +48,10 @@ __device__ __forceinline__ Block quantize_block(const uint32_t (&pairs)[kGroup /
   return {make_uint2(encode_8(pairs, factor), encode_8(pairs + 4, factor)), scale};
 }
 
+// The same of sixteen consecutive bf16.
+__device__ __forceinline__ Block quantize_block(const uint4& low, const uint4& high, float encode) {
+  const uint32_t pairs[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  return quantize_block(pairs, encode);
+}
+
 }  // namespace cake_moe::quantize

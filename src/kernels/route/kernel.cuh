@@ -20,6 +20,7 @@ struct Args {
   int32_t* route_row;       // [16 * M]
   int4* tiles;              // expert, first row, rows, 0 of each token tile
   int32_t* tile_count;      // [1]
+  uint32_t* work_counter;   // [1], set to 0
 };
 
 struct Shared {
@@ -142,6 +143,7 @@ __device__ __forceinline__ void place_experts(const Args& args, Shared& shared) 
     if (e == kExperts - 1) {
       args.expert_offsets[kExperts] = static_cast<uint32_t>(before);
       *args.tile_count = static_cast<int>(before >> 32);
+      *args.work_counter = 0;
     }
   }
   __syncthreads();

@@ -70,7 +70,7 @@ __device__ __forceinline__ void store_block(const Args& args, const float (&valu
 }
 
 __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared, Fc1Warp& warp, const Item& item,
-                                                const Tile& tile, const fc1::Constants& constants, float (&acc)[4]) {
+                                                const Tile& tile, const Constants& constants, float (&acc)[4]) {
   const int lane = threadIdx.x % 32, rows = tile.rows();
   const int parity = warp.finished % 2, round = warp.finished / 2;
   ++warp.finished;
@@ -111,7 +111,7 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
   for_each_fc1_item(shared.fc1, [&](const Item& item) {
     const bool active = warp.unit < item.units;
     const Tile tile(shared.tiles[item.tile]);
-    fc1::Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
+    Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
     for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta})
       ptx::pin(*value);
     PairSums sums[kPairs] = {};

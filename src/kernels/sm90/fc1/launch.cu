@@ -35,7 +35,7 @@ const char* run_instance(const MoeParams& params, const Args& args, const Launch
 }  // namespace
 
 const char* load() {
-  return for_each_tile([&]<int kTokens>() -> const char* { return load_instance<Config<kTokens>>(); });
+  return for_each_tile(TokenTiles{}, [&]<int kTokens>() -> const char* { return load_instance<Config<kTokens>>(); });
 }
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
@@ -53,7 +53,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .hq = section(Section::kHq),
       .hs = section(Section::kHs),
   };
-  return for_tile(stage.tile_tokens, [&]<int kTokens>() -> const char* {
+  return for_tile(TokenTiles{}, stage.tile_tokens, [&]<int kTokens>() -> const char* {
     return run_instance<Config<kTokens>>(params, args, stage, static_cast<cudaStream_t>(stream));
   });
 }

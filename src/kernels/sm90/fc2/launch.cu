@@ -7,7 +7,7 @@
 namespace cake_moe::sm90::fc2 {
 
 const char* load() {
-  return for_each_tile([&]<int kTokens>() -> const char* {
+  return for_each_tile(TokenTiles{}, [&]<int kTokens>() -> const char* {
     using C = Config<kTokens>;
     const cudaError_t status =
         cudaFuncSetAttribute(cake_moe_sm90_fc2<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<C>));
@@ -27,7 +27,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .hs = section(Section::kHs),
       .y = reinterpret_cast<uint16_t*>(section(Section::kY)),
   };
-  return for_tile(stage.tile_tokens, [&]<int kTokens>() -> const char* {
+  return for_tile(TokenTiles{}, stage.tile_tokens, [&]<int kTokens>() -> const char* {
     using C = Config<kTokens>;
     if (stage.tile_rows != C::kUnitRows || stage.threads != C::kThreads) {
       return "sm_90a FC2: the plan's tile or threads are not those of the instance";
