@@ -83,7 +83,7 @@ def test_sections_are_complete_aligned_and_disjoint(arch: str) -> None:
         assert list(sections) == list(SECTIONS)
         end = 0
         for name, (offset, size) in sections.items():
-            absent = name in SM90_ONLY and arch != "sm_90a" or name in GPU_ONLY and arch == "cpu"
+            absent = (name in SM90_ONLY and arch != "sm_90a") or (name in GPU_ONLY and arch == "cpu")
             fixed, per_token = (0, 0) if absent else SECTIONS[name]
             assert offset % 128 == 0
             assert offset >= end
