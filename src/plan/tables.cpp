@@ -38,8 +38,8 @@ constexpr PathRow kSm90Rows[] = {
      "up to 293 rows: three tiles"},
 };
 
-// sm_100a and sm_103a: 128 weight rows on the MMA's M side; the instruction takes as many columns as a tile has rows, so
-// a token tile costs shared memory, not time. One kernel computes both GEMMs. No such GPU was at hand: the limits
+// sm_100a and sm_103a: 128 weight rows on the MMA's M side; the instruction takes as many columns as a tile has rows,
+// so a token tile costs shared memory, not time. One kernel computes both GEMMs. No such GPU was at hand: the limits
 // follow from the rows that an expert sees, M * 16 / 896 on average and two standard deviations more.
 constexpr GemmShape kUnits = {128, 320, 1}, kWideUnits = {128, 384, 1};
 constexpr PathRow kSm100Rows[] = {

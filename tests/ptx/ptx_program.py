@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ptxrun.host_shim import Program, architecture_flags, compile_object, link_program
+from ptxrun.host_shim import Program, architecture_flags, compile_objects, link_program
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src"
@@ -75,14 +75,12 @@ def is_neutral(folder: KernelFolder) -> bool:
 def program(arch: str) -> Program:
     """The launch code with PTX for `arch` ("90a", "100a", "103a") of every neutral kernel, built for it in the package
     or not, and of the kernels written for it; the others keep their own architecture's."""
-    flags, objects = [*device_flags(), *HOST_FLAGS], []
+    flags = [*device_flags(), *HOST_FLAGS]
+    jobs = [(source, flags) for source in host_sources()]
     for folder in kernel_folders():
         archs = [arch] if is_neutral(folder) or arch in folder.archs else folder.archs[:1]
-        objects += [
-            compile_object(source, [*flags, *architecture_flags(archs)], [SOURCES]) for source in folder.sources
-        ]
-    objects += [compile_object(source, flags, [SOURCES]) for source in host_sources()]
-    loaded = Program(link_program(objects, f"cake_moe_{arch}"))
+        jobs += [(source, [*flags, *architecture_flags(archs)]) for source in folder.sources]
+    loaded = Program(link_program(compile_objects(jobs, [SOURCES]), f"cake_moe_{arch}"))
     for name in ("cake_launch", "cake_load", "cake_quantize"):
         getattr(loaded.library, name).restype = ctypes.c_char_p
     if loaded.library.cake_params_bytes() != ctypes.sizeof(MoeParams):

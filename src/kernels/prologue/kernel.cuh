@@ -1,5 +1,5 @@
-// Quantise the input and route, side by side in one launch. For sm_90a the quantised input is also stored dequantised to
-// fp16 in the K order of its expert GEMM.
+// Quantise the input and route, side by side in one launch. For sm_90a the quantised input is also stored dequantised
+// to fp16 in the K order of its expert GEMM.
 #pragma once
 
 #include <cstdint>

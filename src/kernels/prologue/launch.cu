@@ -39,8 +39,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .encode = params.input_encode,
       .xq = section<uint2>(params, plan, Section::kXq),
       .xs = section<uint8_t>(params, plan, Section::kXs),
-      .x_half =
-          plan.workspace[Section::kXHalf].bytes > 0 ? section<uint8_t>(params, plan, Section::kXHalf) : nullptr,
+      .x_half = plan.workspace[Section::kXHalf].bytes > 0 ? section<uint8_t>(params, plan, Section::kXHalf) : nullptr,
   };
   const LaunchShape shape = {.grid = static_cast<int>(stage.grid),
                              .threads = stage.threads,

@@ -28,7 +28,9 @@ __device__ __forceinline__ void tmem_free(uint32_t address, int columns) {
 __device__ __forceinline__ void tcgen05_fence_before() {
   asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory");
 }
-__device__ __forceinline__ void tcgen05_fence_after() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
+__device__ __forceinline__ void tcgen05_fence_after() {
+  asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory");
+}
 
 // An atom of 512 bytes of scale factors (128 rows by 4 groups) into four columns, in all four lane quadrants.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#tcgen05-data-movement-instructions-tcgen05-cp
@@ -54,9 +56,9 @@ __device__ __forceinline__ void mma_nvfp4(uint32_t d, uint64_t a, uint64_t b, ui
 // One arrival once every earlier tcgen05 operation of this thread has completed.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#tcgen05-mma-instructions-commit
 __device__ __forceinline__ void tcgen05_commit(uint64_t* barrier) {
-  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(
-                   shared_address(barrier))
-               : "memory");
+  asm volatile(
+      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(shared_address(barrier))
+      : "memory");
 }
 
 // Sixteen lanes by eight columns; a thread gets, as in an m16n8 fragment, lanes l / 4 (d[0], d[1]) and l / 4 + 8 (d[2],

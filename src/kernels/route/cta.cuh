@@ -1,5 +1,5 @@
-// Routing inside every CTA, for the few tokens of a fused launch: the token tiles of the call, in the order and with the
-// contents of the route stage. The first CTA also writes them to the workspace, the others only read the ids.
+// Routing inside every CTA, for the few tokens of a fused launch: the token tiles of the call, in the order and with
+// the contents of the route stage. The first CTA also writes them to the workspace, the others only read the ids.
 #pragma once
 
 #include <cstdint>

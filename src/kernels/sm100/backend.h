@@ -1,5 +1,5 @@
-// The sm_100a and sm_103a backend, chained by programmatic dependent launch: prologue (quantise and route), experts (FC1,
-// SiTU, requantise, FC2), finalise; for few tokens the experts kernel needs no prologue.
+// The sm_100a and sm_103a backend, chained by programmatic dependent launch: prologue (quantise and route), experts
+// (FC1, SiTU, requantise, FC2), finalise; for few tokens the experts kernel needs no prologue.
 #pragma once
 
 #include "kernels/common/params.h"

@@ -7,11 +7,11 @@
 
 namespace cake_moe::sm100 {
 
-inline constexpr int kMmaRows = 128;          // weight rows of an MMA
-inline constexpr int kMmaK = 64;              // elements of K of an MMA
-inline constexpr int kMmaBytes = kMmaK / 2;   // packed bytes of them
-inline constexpr int kScaleAtomBytes = 512;   // scale factors of 128 rows and one MMA's four groups
-inline constexpr int kScaleAtomColumns = 4;   // of tensor memory
+inline constexpr int kMmaRows = 128;         // weight rows of an MMA
+inline constexpr int kMmaK = 64;             // elements of K of an MMA
+inline constexpr int kMmaBytes = kMmaK / 2;  // packed bytes of them
+inline constexpr int kScaleAtomBytes = 512;  // scale factors of 128 rows and one MMA's four groups
+inline constexpr int kScaleAtomColumns = 4;  // of tensor memory
 inline constexpr int kScaleAtomRows = 128;
 
 // Instruction descriptor of an e2m1 by e2m1 MMA with ue4m3 scales, fp32 sums, 128 rows by n columns, K = 64.

@@ -12,10 +12,10 @@ constexpr int max_of(int a, int b) { return a > b ? a : b; }
 // One of the two GEMMs: how its K is cut into stages of the ring.
 template <int kRows_, int kK_, int kStageK_, int kChunkBytes_>
 struct Gemm {
-  static constexpr int kRowBlocks = kRows_ / kMmaRows;       // units of a token tile
-  static constexpr int kStages = kK_ / kStageK_;             // of a unit
-  static constexpr int kSteps = kStageK_ / kMmaK;            // MMAs of a stage
-  static constexpr int kChunkBytes = kChunkBytes_;           // packed bytes of a row that share a swizzle atom
+  static constexpr int kRowBlocks = kRows_ / kMmaRows;        // units of a token tile
+  static constexpr int kStages = kK_ / kStageK_;              // of a unit
+  static constexpr int kSteps = kStageK_ / kMmaK;             // MMAs of a stage
+  static constexpr int kChunkBytes = kChunkBytes_;            // packed bytes of a row that share a swizzle atom
   static constexpr int kChunks = kStageK_ / 2 / kChunkBytes;  // of a stage
   static constexpr int kChunkSteps = kSteps / kChunks;
   static constexpr int kGroups = kK_ / kGroup;  // block scales of a row
@@ -36,9 +36,10 @@ struct Config {
   // A slot of the ring holds a stage of either GEMM.
   static constexpr int kWeightBytes = max_of(Fc1::kWeightBytes, Fc2::kWeightBytes);
   static constexpr int kWeightScaleBytes = max_of(Fc1::kScaleBytes, Fc2::kScaleBytes);
-  static constexpr int kTokenBytes = max_of(kTokens * Fc1::kChunks * 128, kTokens * Fc2::kChunks * 64);
+  static constexpr int kTokenBytes = max_of(kTokens * Fc1::kChunks * 128, kTokens* Fc2::kChunks * 64);
   static constexpr int kTokenScaleBytes = max_of(Fc1::kSteps, Fc2::kSteps) * kScaleAtoms * kScaleAtomBytes;
-  static constexpr int kSlotBytes = (kWeightBytes + kTokenBytes + kWeightScaleBytes + kTokenScaleBytes + 1023) / 1024 * 1024;
+  static constexpr int kSlotBytes =
+      (kWeightBytes + kTokenBytes + kWeightScaleBytes + kTokenScaleBytes + 1023) / 1024 * 1024;
   static constexpr int kControlBytes = kQuantize ? 12 * 1024 : 1024;
   static constexpr int kSlots = (kSmemOfCta - kControlBytes) / kSlotBytes;
   static constexpr int kItems = 4;  // claimed units between the roles

@@ -59,8 +59,9 @@ __device__ __forceinline__ void store_fc1(const Args& args, const Item& item, ui
     for (int c = 0; c < 2; ++c) {
       const int token = first + 2 * (lane % 4) + c;
       const int64_t row = item.first_row + token;
-      requantize(activate(act, sum.first[2 + c], sum.first[c]), activate(act, sum.second[2 + c], sum.second[c]), act.encode,
-                 args.hq + row * kFc2RowBytes + 8 * block, args.hs + row * kFc2Groups + block, token < item.rows);
+      requantize(activate(act, sum.first[2 + c], sum.first[c]), activate(act, sum.second[2 + c], sum.second[c]),
+                 act.encode, args.hq + row * kFc2RowBytes + 8 * block, args.hs + row * kFc2Groups + block,
+                 token < item.rows);
     }
   }
   __syncwarp();
@@ -81,7 +82,8 @@ __device__ __forceinline__ void store_fc2(const Args& args, const Item& item, ui
       const uint32_t low = ptx::cvt_bf16x2(mul_rn(sum.first[2 + c], alpha), mul_rn(sum.first[c], alpha));
       const uint32_t high = ptx::cvt_bf16x2(mul_rn(sum.second[2 + c], alpha), mul_rn(sum.second[c], alpha));
       if (token < item.rows) {
-        *reinterpret_cast<uint2*>(args.fc2.y + int64_t{item.first_row + token} * kHidden + column) = make_uint2(low, high);
+        *reinterpret_cast<uint2*>(args.fc2.y + int64_t{item.first_row + token} * kHidden + column) =
+            make_uint2(low, high);
       }
     }
   }

@@ -31,8 +31,8 @@ __device__ __forceinline__ void multiply_stage(const typename Shared<C>::Slot& s
   for (int step = 0; step < G::kSteps; ++step) {
     const int chunk = step / G::kChunkSteps, in_chunk = step % G::kChunkSteps * kMmaBytes;
     ptx::mma_nvfp4(sums, weights + ((chunk * kMmaRows * G::kChunkBytes + in_chunk) >> 4),
-                   tokens + ((chunk * C::kTokens * G::kChunkBytes + in_chunk) >> 4), instruction,
-                   weight_column(step), token_column(step * C::kScaleAtoms), accumulate || step > 0);
+                   tokens + ((chunk * C::kTokens * G::kChunkBytes + in_chunk) >> 4), instruction, weight_column(step),
+                   token_column(step * C::kScaleAtoms), accumulate || step > 0);
   }
 }
 

@@ -28,8 +28,8 @@ struct NoRouting {};
 template <typename C>
 struct Shared {
   struct alignas(1024) Slot {
-    uint8_t weights[C::kWeightBytes];            // [chunk][row][chunk bytes], swizzled
-    uint8_t tokens[C::kTokenBytes];              // [chunk][token][chunk bytes], swizzled
+    uint8_t weights[C::kWeightBytes];             // [chunk][row][chunk bytes], swizzled
+    uint8_t tokens[C::kTokenBytes];               // [chunk][token][chunk bytes], swizzled
     uint8_t weight_scales[C::kWeightScaleBytes];  // [step][atom]
     uint8_t token_scales[C::kTokenScaleBytes];    // [step][kScaleAtoms][atom]
   };

@@ -86,8 +86,8 @@ __device__ __forceinline__ void wait_for_tile(const Args& args, int tile) {
   __syncwarp();
 }
 
-// FC1's tokens where nobody has quantised them yet: a thread quantises one block of one row in every stage. The routes of
-// the tile's rows are found on the way and stored by the tile's first unit.
+// FC1's tokens where nobody has quantised them yet: a thread quantises one block of one row in every stage. The routes
+// of the tile's rows are found on the way and stored by the tile's first unit.
 template <typename C>
 __device__ __forceinline__ void quantize_unit(const Args& args, Shared<C>& shared, RingPosition<C::kSlots>& at,
                                               const Item& item, int thread) {
@@ -136,9 +136,8 @@ __device__ __forceinline__ void gather_tokens(const Args& args, Shared<C>& share
     if (C::kQuantize && item.kind == Kind::kFc1) {
       if constexpr (C::kQuantize) quantize_unit<C>(args, shared, at, item, thread);
     } else if (item.kind == Kind::kFc1) {
-      gather_unit<C, Fc1>(shared, at, args.fc1.xq, args.fc1.xs, item.rows, thread, [&](int token) {
-        return __ldcg(&args.row_route[item.first_row + token]) / kTopK;
-      });
+      gather_unit<C, Fc1>(shared, at, args.fc1.xq, args.fc1.xs, item.rows, thread,
+                          [&](int token) { return __ldcg(&args.row_route[item.first_row + token]) / kTopK; });
     } else {
       wait_for_tile<C>(args, item.tile);
       gather_unit<C, Fc2>(shared, at, args.hq, args.hs, item.rows, thread,

@@ -253,9 +253,12 @@ void Warp::report_unready(const Instr& instr, LaneMask active) {
 }
 
 void Warp::copy_readiness(const Instr& instr, const Operand& from, const Operand& to, LaneMask active) {
-  const LaneMask ready = from.kind == Operand::Kind::Register ? row_ready_[from.row] : kAllLanes;
+  LaneMask ready = from.kind == Operand::Kind::Register ? row_ready_[from.row] : kAllLanes;
   if (!held_.empty()) {
-    if ((active & ~ready) && is_held(from)) report_held(instr, from.row, active & ~ready);
+    if ((active & ~ready) && is_held(from)) {
+      report_held(instr, from.row, active & ~ready);
+      ready = row_ready_[from.row] |= active;  // one finding a register
+    }
     if (is_held(to)) report_held(instr, to.row, active);
   }
   row_ready_[to.row] = (row_ready_[to.row] & ~active) | (ready & active);

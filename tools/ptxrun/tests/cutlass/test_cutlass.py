@@ -15,7 +15,7 @@ SCHEDULES = ["early", "late", "random"]
 # Where CUTLASS 4.2 does less than the PTX ISA's text asks for.
 ACCEPTED = [
     "missing_tcgen05_fence",  # there is no tcgen05.fence around handovers of tensor memory
-    "register_in_flight",  # results of tcgen05.ld are used without tcgen05.wait::ld; ptxas keeps the order of registers,
+    "register_in_flight",  # results of tcgen05.ld are used without tcgen05.wait::ld (ptxas orders registers),
     "overwrite_in_flight@tcgen05.dealloc",  # tensor memory is freed without it,
     "pending_at_exit@tcgen05.ld",  # and warps exit without it
     "race@mbarrier.arrive.shared::cluster",  # one mbarrier is initialised after the last fence.mbarrier_init
