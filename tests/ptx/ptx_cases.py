@@ -19,6 +19,18 @@ from cake_moe.testing.stages import Stages, run
 SCHEDULES: list[Schedule] = ["early", "late", "random"]
 POOL = expert_pool(16)
 NO_ROUTE = -1
+KINDS_OF_INPUT: list[dict[str, Any]] = [
+    {"routing": "out_of_range", "route_weight_dtype": torch.float32},
+    {"routing": "duplicates", "random_betas": False},
+    {"kind": "subnormal", "zero_weights": True},
+    {"kind": "nan_row"},
+    {"kind": "wide"},
+]
+
+
+def id_of(options: dict[str, Any]) -> str:
+    """Name of an entry of KINDS_OF_INPUT."""
+    return "-".join(str(value) for value in options.values())
 
 
 def judge(problem: MoeInputs, call: Call) -> None:

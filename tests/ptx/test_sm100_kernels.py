@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-from ptx_cases import POOL, SCHEDULES, judge, same_bits, sparse
+from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, id_of, judge, same_bits, sparse
 from ptx_operator import Call
 from ptxrun.api import Schedule
 
@@ -45,17 +44,7 @@ def test_several_units_a_cta(num_tokens: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"routing": "out_of_range", "route_weight_dtype": torch.float32},
-        {"routing": "duplicates", "random_betas": False},
-        {"kind": "subnormal", "zero_weights": True},
-        {"kind": "nan_row"},
-        {"kind": "wide"},
-    ],
-    ids=lambda options: "-".join(str(value) for value in options.values()),
-)
+@pytest.mark.parametrize("options", KINDS_OF_INPUT, ids=id_of)
 def test_kinds_of_input(options: dict[str, Any]) -> None:
     problem = make_inputs(3, experts=POOL, seed=7, **options)
     call = Call(problem, "100a", sm_count=SM_COUNT)
