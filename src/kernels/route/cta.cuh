@@ -5,13 +5,11 @@
 #include <cstdint>
 
 #include "kernels/ptx/sync.cuh"
-#include "plan/tables.h"
+#include "kernels/route/cta_tile.cuh"
 #include "plan/workspace.h"
 
 namespace cake_moe::route {
 
-inline constexpr int kCtaTileRows = 8;  // most rows of a token tile
-inline constexpr int kCtaRoutes = kFusedTokens * kTopK;
 inline constexpr int kCtaBarrier = 13;  // named barrier of the routing threads
 
 struct CtaArgs {
@@ -23,21 +21,6 @@ struct CtaArgs {
   int4* tiles;              // expert, first row, rows, 0 of each token tile
   int32_t* tile_count;      // [1]
 };
-
-// A token tile in one word.
-struct CtaTile {
-  uint32_t word;
-
-  CtaTile() = default;
-  __device__ explicit CtaTile(uint32_t packed) : word(packed) {}
-  __device__ CtaTile(int expert, int first_row, int rows, int ordinal)
-      : word(expert | first_row << 10 | (rows - 1) << 20 | ordinal << 23) {}
-  __device__ int expert() const { return word & 1023; }
-  __device__ int first_row() const { return word >> 10 & 1023; }
-  __device__ int rows() const { return (word >> 20 & 7) + 1; }
-  __device__ int ordinal() const { return word >> 23; }  // among the expert's tiles
-};
-static_assert(kExperts <= 1024 && kCtaRoutes <= 1024 && kCtaTileRows <= 8 && kCtaRoutes / kCtaTileRows <= 512);
 
 // In shared memory.
 struct CtaTiles {
@@ -132,24 +115,6 @@ __device__ __forceinline__ void route_in_cta(const CtaArgs& args, CtaTiles& tile
       *args.tile_count = before >> 16;
     }
   }
-}
-
-// The routes of a tile's rows, in route order, into routes[kCtaTileRows] of shared memory. By one warp.
-__device__ __forceinline__ void find_routes(const CtaTiles& tiles, const CtaTile& tile, int num_routes,
-                                            int32_t* routes) {
-  const int lane = threadIdx.x % 32;
-  const int first = tile.ordinal() * kCtaTileRows, limit = first + tile.rows();
-  __syncwarp();  // the previous tile's routes have been read
-  int matches = 0;
-  for (int base = 0; base < num_routes && matches < limit; base += 32) {
-    const int route = base + lane;
-    const bool match = route < num_routes && tiles.ids[route] == tile.expert();
-    const uint32_t mask = __ballot_sync(~0u, match);
-    const int index = matches + __popc(mask & ((1u << lane) - 1));
-    if (match && index >= first && index < limit) routes[index - first] = route;
-    matches += __popc(mask);
-  }
-  __syncwarp();
 }
 
 }  // namespace cake_moe::route

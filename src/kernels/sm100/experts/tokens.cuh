@@ -94,9 +94,9 @@ __device__ __forceinline__ void quantize_unit(const Args& args, Shared<C>& share
   constexpr int kBlocks = Fc1::kSteps * 4;  // of a stage
   constexpr int kAhead = Fc1::kStages / 2;  // stages whose input is loaded together
   static_assert(kBlocks * C::kTokens == C::kTokenThreads);
-  int32_t* routes = shared.routing.token_routes[thread / 32];
+  auto& routes = shared.routing.token_routes[thread / 32];
   const route::CtaTile tile(shared.routing.tiles.tiles[item.tile]);
-  route::find_routes(shared.routing.tiles, tile, args.input.route.num_tokens * kTopK, routes);
+  route::find_routes(shared.routing.tiles.ids, tile, args.input.route.num_tokens * kTopK, routes);
   const int token = thread / kBlocks, block = thread % kBlocks;
   const int route = token < item.rows ? routes[token] : 0;
   if (item.row_block == 0 && block == 0 && token < item.rows) {

@@ -60,7 +60,7 @@ __device__ __forceinline__ const Chunk* find_token(const Args& args, Shared& sha
                                                    int group) {
   const int lane = threadIdx.x % 32;
   int32_t (&routes)[kTokens] = shared.token_routes[group];
-  find_routes(shared, routes, tile, args.route.num_tokens * kTopK);
+  route::find_routes(shared.ids, tile, args.route.num_tokens * kTopK, routes);
   if (lane >= tile.rows()) return nullptr;
   const int route = routes[lane], row = tile.first_row() + lane;
   if (group == 0 && item.unit == 0) {

@@ -144,22 +144,4 @@ __device__ __forceinline__ void route(const RouteArgs& args, Shared& shared) {
   }
 }
 
-// The routes of a tile's rows, in route order. By one warp.
-__device__ __forceinline__ void find_routes(const Shared& shared, int32_t (&found)[kTokens], const Tile& tile,
-                                            int routes) {
-  const int lane = threadIdx.x % 32;
-  const int first = tile.ordinal() * kTokens, limit = first + tile.rows();
-  __syncwarp();  // the previous tile's routes have been read
-  int matches = 0;
-  for (int base = 0; base < routes && matches < limit; base += 32) {
-    const int route = base + lane;
-    const bool match = route < routes && shared.ids[route] == tile.expert();
-    const uint32_t mask = __ballot_sync(~0u, match);
-    const int index = matches + __popc(mask & ((1u << lane) - 1));
-    if (match && index >= first && index < limit) found[index - first] = route;
-    matches += __popc(mask);
-  }
-  __syncwarp();
-}
-
 }  // namespace cake_moe::sm90::experts

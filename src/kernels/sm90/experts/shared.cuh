@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/route/cta_tile.cuh"
 #include "kernels/sm90/experts/blocks.cuh"
 #include "kernels/sm90/experts/config.h"
 
@@ -31,19 +32,8 @@ struct RouteScratch {
   uint64_t warp_sums[kGroupWarps];
 };
 
-// A token tile in one word.
-struct Tile {
-  uint32_t word;
-
-  __device__ explicit Tile(uint32_t packed) : word(packed) {}
-  __device__ Tile(int expert, int first_row, int rows, int ordinal)
-      : word(expert | first_row << 10 | (rows - 1) << 20 | ordinal << 23) {}
-  __device__ int expert() const { return word & 1023; }
-  __device__ int first_row() const { return word >> 10 & 1023; }
-  __device__ int rows() const { return (word >> 20 & 7) + 1; }
-  __device__ int ordinal() const { return word >> 23; }  // among the expert's tiles
-};
-static_assert(kExperts <= 1024 && kMaxRoutes <= 1024 && kTokens <= 8 && kMaxRoutes / kTokens <= 512);
+using Tile = route::CtaTile;
+static_assert(kTokens == route::kCtaTileRows && kMaxRoutes == route::kCtaRoutes);
 
 // A CTA's units of one GEMM, contiguous, so that neighbouring units share scales.
 struct Share {
