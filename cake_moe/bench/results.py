@@ -76,7 +76,7 @@ class HostResult:
     empty: float | None
     """An operator of the same schema that does nothing; None where it could not be built."""
     recording: float | None = None
-    """``torch.ops.cake.fused_moe`` where gradients are recorded: every floating tensor is asked whether it needs one."""
+    """``torch.ops.cake.fused_moe`` where gradients are recorded: it asks every floating tensor whether it needs one."""
 
 
 @dataclass(frozen=True)
