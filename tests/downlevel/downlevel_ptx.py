@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,7 +53,6 @@ RULES: dict[str, Call | None] = {
 
 _BYTES = {"b8": 1, "b32": 4, "f32": 4, "b64": 8}
 _HEADER = re.compile(r"\.version[^\n]*\n\.target[^\n]*\n\.address_size 64\n")
-_STATEMENT = re.compile(rf"^([^\S\n]*)(@\S+\s+)?({'|'.join(map(re.escape, RULES))})(?![\w.:])([^;]*);", re.MULTILINE)
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,]+")
 
 
@@ -101,8 +100,8 @@ def _call_text(call: Call, operands: list[str]) -> str:
     return "{\n" + "\n".join([*lines, *loads]) + "\n}"
 
 
-def _rewrite_statement(match: re.Match[str]) -> str:
-    _, guard, spelling, text = match.groups()
+def _replacement(match: re.Match[str]) -> str:
+    guard, spelling, text = match.groups()
     if guard is not None:
         raise ValueError(f"a guarded {spelling} is not rewritten: {match[0].strip()}")
     call = RULES[spelling]
@@ -127,14 +126,16 @@ def _find_header(text: str) -> re.Match[str]:
     return header
 
 
-def rewrite(text: str) -> str:
+def rewrite(text: str, spellings: Iterable[str] = RULES) -> str:
     """PTX for sm_90a that does what the PTX `text` for sm_100a does. Raises ValueError for what it cannot rewrite."""
     header = _find_header(text)
     if f".target {SOURCE_ARCH}\n" not in header[0]:
         raise ValueError(f"the PTX is not for {SOURCE_ARCH}: {header[0]}")
-    calls = [RULES[match[3]] for match in _STATEMENT.finditer(text)]
-    libraries = sorted({call.library for call in calls if call is not None})
-    body = _STATEMENT.sub(_rewrite_statement, text[header.end() :])
+    known = "|".join(map(re.escape, spellings))
+    statement = re.compile(rf"^[^\S\n]*(@\S+\s+)?({known})(?![\w.:])([^;]*);", re.MULTILINE)
+    calls = [RULES[match[2]] for match in statement.finditer(text)]
+    libraries = sorted({call.library for call in calls if call is not OMITTED})
+    body = statement.sub(_replacement, text[header.end() :])
     return "\n".join([header[0].replace(SOURCE_ARCH, TARGET_ARCH), *map(library, libraries), body])
 
 

@@ -1,17 +1,27 @@
-"""The sm_100a plan's kernels, rewritten for sm_90a, on a GPU: real copies, barriers, clusters and dependent launches."""
+"""The sm_100a plan's kernels, rewritten for sm_90a, on a GPU: real copies, barriers, clusters, dependent launches."""
 
 from __future__ import annotations
 
 import pytest
-from downlevel_call import GpuCall
+from downlevel_call import ARCH, GpuCall
 from ptx_cases import judge, same_bits, sparse
+from ptx_program import SM_COUNT
 
+from cake_moe._native import _C
+from cake_moe.layout import MAX_TOKENS
 from cake_moe.testing.inputs import make_inputs
 from cake_moe.testing.routings import expert_pool
 
 POOL = expert_pool(64)
-FIRST_OF_EACH_PATH = [1, 65, 225, 545, 1217, 2753, 4353, 5985, 9281, 12417]
 ROUTES = 40
+
+
+def first_of_each_path() -> list[int]:
+    """The smallest count of every path of the plan."""
+    counts: dict[str, int] = {}
+    for num_tokens in range(1, MAX_TOKENS + 1):
+        counts.setdefault(_C.make_plan(num_tokens, f"sm_{ARCH}", SM_COUNT)["path"], num_tokens)
+    return list(counts.values())
 
 
 @pytest.mark.parametrize("num_tokens", [1, 8, 64, 1024])
@@ -32,7 +42,7 @@ def test_sums_that_round(num_tokens: int) -> None:
     judge(problem, call)
 
 
-@pytest.mark.parametrize("num_tokens", FIRST_OF_EACH_PATH)
+@pytest.mark.parametrize("num_tokens", first_of_each_path())
 def test_every_path_of_the_plan(num_tokens: int) -> None:
     problem = sparse(num_tokens, ROUTES)
     call = GpuCall(problem)

@@ -1,10 +1,10 @@
 // Tensor memory and the tcgen05 instructions of one CTA on sm_90a, as functions that rewritten PTX calls.
 //
-// A CTA's tensor memory is a piece of global memory. What the hardware does asynchronously is done at once, by the thread
-// or warp that issues it, so that fences and waits of tcgen05 have nothing to order and are left out. Descriptors and
-// layouts are decoded as the PTX ISA describes them and share nothing with the kernels' sources. A violated rule fails an
-// assertion, which ends the launch with an error. Instructions of a whole warp begin with the warp's barrier: .aligned
-// says that all lanes come.
+// A CTA's tensor memory is a piece of global memory. What the hardware does asynchronously is done at once, by the
+// thread or warp that issues it, so that fences and waits of tcgen05 have nothing to order and are left out.
+// Descriptors and layouts are decoded as the PTX ISA describes them and share nothing with the kernels' sources. A
+// violated rule fails an assertion, which ends the launch with an error. Instructions of a whole warp begin with the
+// warp's barrier: .aligned says that all lanes come.
 #include <cuda_awbarrier_primitives.h>
 
 #include <cassert>
@@ -73,7 +73,7 @@ struct Operand {
 
   __device__ explicit Operand(uint64_t descriptor)
       : start((descriptor & 0x3FFF) << 4), stride((descriptor >> 32 & 0x3FFF) << 4) {
-    constexpr uint64_t kZeroBits = 0x1FFE'8000'C000'C000 | uint64_t{1} << 31;  // reserved, base offset, absolute leading
+    constexpr uint64_t kZeroBits = 0x1FFE'0000'C000'C000;  // reserved, base offset, absolute leading
     const uint32_t mode = static_cast<uint32_t>(descriptor >> 61);
     assert((descriptor & kZeroBits) == 0 && (descriptor >> 46 & 7) == 1);
     assert(mode == 0 || mode == 2 || mode == 4);
@@ -109,8 +109,8 @@ extern "C" __device__ __noinline__ void downlevel_tmem_copy_scales(uint32_t addr
 namespace {
 
 constexpr int kGroups = 4, kWordsOfGroup = 4;
-constexpr int kZeroExponent = -126;   // with which a zero takes part in the alignment
-constexpr int kFractionBits = 35;     // that the aligned terms keep
+constexpr int kZeroExponent = -126;  // with which a zero takes part in the alignment
+constexpr int kFractionBits = 35;    // that the aligned terms keep
 constexpr uint32_t kNan = 0x7FFF'FFFF;
 
 // 64 elements of a row in halves, four to a word, and the scale of each 16: significand / 8 * 2^exponent.
@@ -250,8 +250,8 @@ extern "C" __device__ __noinline__ void downlevel_commit(uint32_t barrier) {
   __mbarrier_arrive(static_cast<__mbarrier_t*>(__cvta_shared_to_generic(barrier)));
 }
 
-// tcgen05.ld.16x256b.x1: of sixteen lanes by eight columns, thread t gets lanes t / 4 and t / 4 + 8, columns 2 * (t % 4)
-// and the next.
+// tcgen05.ld.16x256b.x1: of sixteen lanes by eight columns, thread t gets lanes t / 4 and t / 4 + 8, columns 2 * (t %
+// 4) and the next.
 extern "C" __device__ __noinline__ uint4 downlevel_tmem_load_16x8(uint32_t address) {
   const TensorMemory& memory = of_this_cta();
   __syncwarp();
