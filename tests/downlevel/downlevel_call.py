@@ -10,7 +10,7 @@ import torch
 from downlevel_driver import Driver
 from downlevel_ptx import assemble, rewrite
 from ptx_operator import check, operands
-from ptx_program import MoeParams, Program, program
+from ptx_program import MoeParams, program
 from torch import Tensor
 
 from cake_moe._native import _C
@@ -34,6 +34,32 @@ def machine_code(fat_binary: int) -> bytes:
     return assemble(rewrite(program(ARCH).modules[fat_binary, CAPABILITY]))
 
 
+def sm_count() -> int:
+    return torch.cuda.get_device_properties(DEVICE).multi_processor_count
+
+
+def run_recorded() -> None:
+    """What the launch code has launched since the last call, and the wait for its end."""
+    stream = torch.cuda.Stream(DEVICE)
+    stream.wait_stream(torch.cuda.current_stream(DEVICE))
+    for launch in program(ARCH).take_launches():
+        driver().launch(launch, machine_code(launch.fat_binary), stream.cuda_stream)
+    stream.synchronize()
+
+
+def quantize(x: Tensor, encode: Tensor) -> tuple[Tensor, Tensor]:
+    """The standalone quantise kernel on bf16 [rows, columns] of the CPU: (packed, scales), there again."""
+    rows, columns = x.shape
+    source, scale = x.to(DEVICE), encode.to(DEVICE)
+    packed = torch.full((rows, columns // 2), POISON, dtype=torch.uint8, device=DEVICE)
+    scales = torch.full((rows, columns // 16), POISON, dtype=torch.uint8, device=DEVICE)
+    words = [ctypes.c_uint64(value) for value in (source.data_ptr(), rows, columns, scale.data_ptr())]
+    words += [ctypes.c_uint64(tensor.data_ptr()) for tensor in (packed, scales)]
+    check(program(ARCH).library.cake_quantize(*words, ctypes.c_int(sm_count())))
+    run_recorded()
+    return packed.cpu(), scales.cpu()
+
+
 class GpuCall:
     """One call of the operator on the GPU, for a problem on the CPU; output and workspace are poisoned first."""
 
@@ -41,8 +67,7 @@ class GpuCall:
 
     def __init__(self, problem: MoeInputs) -> None:
         self.problem = problem
-        self.sm_count = torch.cuda.get_device_properties(DEVICE).multi_processor_count
-        self.plan: dict[str, Any] = _C.make_plan(problem.num_tokens, f"sm_{ARCH}", self.sm_count)
+        self.plan: dict[str, Any] = _C.make_plan(problem.num_tokens, f"sm_{ARCH}", sm_count())
         self.workspace = torch.full((self.plan["workspace_total"],), POISON, dtype=torch.uint8, device=DEVICE)
         self.stages = stage_views(self.workspace, problem.num_tokens, self.plan)
         self.stages.beta.copy_(torch.full((EXPERTS,), DEFAULT_BETA))
@@ -60,15 +85,11 @@ class GpuCall:
 
     def run(self) -> None:
         """Every launch of the plan, and the wait for their end."""
-        recorder: Program = program(ARCH)
-        check(recorder.library.cake_load(CAPABILITY))
+        library = program(ARCH).library
+        check(library.cake_load(CAPABILITY))
         for index in range(len(self.plan["launches"])):
-            check(recorder.library.cake_launch(ctypes.byref(self.params), CAPABILITY, self.sm_count, index))
-        stream = torch.cuda.Stream(DEVICE)
-        stream.wait_stream(torch.cuda.current_stream(DEVICE))
-        for launch in recorder.take_launches():
-            driver().launch(launch, machine_code(launch.fat_binary), stream.cuda_stream)
-        stream.synchronize()
+            check(library.cake_launch(ctypes.byref(self.params), CAPABILITY, sm_count(), index))
+        run_recorded()
 
     def result(self) -> tuple[Tensor, Stages]:
         """(output bf16 [M, H], the workspace's sections) on the CPU."""

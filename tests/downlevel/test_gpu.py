@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from downlevel_call import ARCH, GpuCall
+import torch
+from downlevel_call import ARCH, GpuCall, quantize
 from ptx_cases import judge, same_bits, sparse
 from ptx_program import SM_COUNT
 
 from cake_moe._native import _C
-from cake_moe.layout import MAX_TOKENS
+from cake_moe.layout import HIDDEN, MAX_TOKENS
 from cake_moe.testing.inputs import make_inputs
 from cake_moe.testing.routings import expert_pool
 
@@ -49,6 +50,18 @@ def test_every_path_of_the_plan(num_tokens: int) -> None:
     call.run()
     same_bits(problem, *call.result())
     judge(problem, call)
+
+
+@pytest.mark.parametrize("encode", [2.0**-10, 1.0, 448.0])
+def test_quantise(encode: float) -> None:
+    """Random bf16 patterns, NaN and infinities among them."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randint(-(2**15), 2**15, (640, HIDDEN), generator=generator).to(torch.int16).view(torch.bfloat16)
+    scale = torch.tensor([encode])
+    packed, scales = quantize(x, scale)
+    expected_packed, expected_scales = torch.ops.cake.quantize_nvfp4(x, scale)
+    assert torch.equal(packed, expected_packed)
+    assert torch.equal(scales, expected_scales)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 9, 65, 1024])
