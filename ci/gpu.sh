@@ -73,7 +73,7 @@ sanitize_all() {
 downlevel() {
   local tool watched=()
   rm -f "$out"/racecheck_*.log
-  python3 -m pytest tests/downlevel/test_gpu.py -q -p no:cacheprovider --durations=5 || return 1
+  timeout 300 python3 -m pytest tests/downlevel/test_gpu.py -q -p no:cacheprovider --durations=5 || return 1
   for tool in memcheck synccheck; do watch "$tool" downlevel 0/1 test_watched tests/downlevel/test_gpu.py; done
   finish_watching
 }
