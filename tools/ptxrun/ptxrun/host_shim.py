@@ -80,7 +80,7 @@ class Program:
     """A loaded program of `link_program`. Its own functions are called through `library` (ctypes)."""
 
     def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
+        self.library = ctypes.CDLL(str(path.resolve()))  # a bare name would be looked for among the system's
         self.library.ptxrun_module.restype = ctypes.POINTER(ctypes.c_char)
         self.library.ptxrun_take_launches.restype = ctypes.c_char_p
 

@@ -53,6 +53,7 @@ inline constexpr char kPhaseOverrun[] = "phase_overrun";
 inline constexpr char kBarrierMismatch[] = "barrier_mismatch";
 inline constexpr char kNotConverged[] = "not_converged";
 inline constexpr char kDeadlock[] = "deadlock";
+inline constexpr char kInstructionLimit[] = "instruction_limit";
 inline constexpr char kPendingAtExit[] = "pending_at_exit";
 inline constexpr char kTmemLifecycle[] = "tmem_lifecycle";
 inline constexpr char kTmemAccess[] = "tmem_access";

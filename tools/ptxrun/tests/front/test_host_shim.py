@@ -63,6 +63,11 @@ def test_what_the_runtime_would_refuse() -> None:
     assert fill(*words(0), 0, 228 << 10, 1) == INVALID_VALUE
     assert fill(*words(0), 0, 0, 3) == INVALID_CONFIGURATION  # a grid of 4 in clusters of 3
     assert len(program().take_launches()) == 1
+    shape = program().library.launch_shape
+    assert shape(65535, 64) == 0
+    assert shape(70000, 1) == INVALID_CONFIGURATION
+    assert shape(1, 65) == INVALID_CONFIGURATION
+    assert len(program().take_launches()) == 1
 
 
 def test_the_device_chooses_the_module() -> None:
