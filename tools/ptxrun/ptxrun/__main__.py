@@ -168,6 +168,9 @@ def main(words: list[str] | None = None) -> int:
         status: int = arguments.command(arguments)
     except (BuildError, KeyError, OSError, TypeError, ValueError) as error:
         return _report_error(error)
+    except KeyboardInterrupt:
+        print("ptxrun: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return status
 
 

@@ -17,7 +17,7 @@ from ptxrun.report import BufferCounters, Finding, LaunchCounters, Place, Report
 from ptxrun.tensor_map import TensorMap
 
 Argument = Buffer | TensorMap | int | float | bytes | np.generic
-Extent = int | Sequence[int]
+Extent = int | tuple[int, ...] | list[int]
 Schedule = Literal["early", "late", "random"]
 Checks = Literal["none", "memory", "full"]
 
@@ -71,16 +71,16 @@ FLOAT_FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}  # struct's, by paramete
 
 
 def _in_range(value: int, what: str, least: int, most: int) -> int:
-    if not least <= value <= most:
-        raise ValueError(f"{what} must be from {least} to {most}, not {value}")
-    return value
+    if not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        raise ValueError(f"{what} must be an integer from {least} to {most}, not {value!r}")
+    return int(value)
 
 
 def _extent(value: Extent, what: str) -> tuple[int, int, int]:
-    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(values) <= 3:
         raise ValueError(f"{what} must be an integer or up to three, not {value!r}")
-    x, y, z = (_in_range(int(entry), what, 1, UINT32) for entry in (*values, 1, 1)[:3])
+    x, y, z = (_in_range(entry, what, 1, UINT32) for entry in (*values, 1, 1)[:3])
     return x, y, z
 
 

@@ -57,6 +57,8 @@ class TensorMap:
         """The handle. Raises ValueError naming the rule of the driver that is broken."""
         if not self.dims:
             raise ValueError("TensorMap: dims must have at least one entry")
+        if min(*self.dims, *self.box, *(self.strides or ()), *(self.element_strides or ()), 0) < 0:
+            raise ValueError("TensorMap: a size or stride is negative")
         handle = core().encode_tensor_map(
             dtype=_value(DTYPES, "dtype", self.dtype),
             address=self.base.address if isinstance(self.base, Buffer) else self.base,

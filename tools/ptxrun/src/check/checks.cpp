@@ -174,6 +174,7 @@ void Checks::access(const Access& access, Region& region, uint64_t offset, uint6
   touch.strong = access.order != ptxrun::Order::Weak || access.kind == Access::Kind::Atomic;
   touch.instr = access.site->instr;
   touch.warp = static_cast<uint16_t>(access.site->warp);
+  if (access.read_only) touch.read_only_from = grids_.at(access.site->launch).first_serial;
   // An acquire takes effect before the access itself is judged, a release after it.
   const bool synchronises = touch.strong && tracks_order() && shadow->shared_between_agents;
   this->touch(region, offset, bytes, touch, effect_of(access.kind), *access.site);

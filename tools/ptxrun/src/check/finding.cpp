@@ -21,6 +21,7 @@ const std::vector<FindingCode> kFindingCodes = {
     {code::kMissingWait, "the result of an asynchronous operation is used before its completion was observed"},
     {code::kOverwriteInFlight,
      "a write to bytes that an asynchronous operation, or a reader of the slot, may still use"},
+    {code::kReadOnlyPath, "ld.global.nc of bytes that the same launch has written"},
     {code::kMissingProxyFence,
      "ordered accesses of the generic and the async proxy without a fence.proxy between them"},
     {code::kMissingTcgen05Fence,

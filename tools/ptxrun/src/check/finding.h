@@ -42,6 +42,7 @@ inline constexpr char kMisaligned[] = "misaligned";
 inline constexpr char kRace[] = "race";
 inline constexpr char kMissingWait[] = "missing_wait";
 inline constexpr char kOverwriteInFlight[] = "overwrite_in_flight";
+inline constexpr char kReadOnlyPath[] = "read_only_path";
 inline constexpr char kMissingProxyFence[] = "missing_proxy_fence";
 inline constexpr char kMissingTcgen05Fence[] = "missing_tcgen05_fence";
 inline constexpr char kMissingWgmmaFence[] = "missing_wgmma_fence";

@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kMaxThreads = 1024;
 constexpr Dim3 kMaxGrid{0x7FFFFFFF, 65535, 65535}, kMaxBlock{1024, 1024, 64};
+constexpr uint32_t kMaxLocal = 512 << 10;
 constexpr uint32_t kPortableCluster = 8, kMaxCluster = 16;
 constexpr uint64_t kQuestionInterval = 1 << 20;  // instructions between two looks at Machine::interrupted
 
@@ -49,6 +50,10 @@ void check_resources(const LaunchConfig& config, const Options& options) {
   if (fixed + config.dynamic_shared > most) {
     refuse(config, std::to_string(fixed) + " bytes of static and " + std::to_string(config.dynamic_shared) +
                        " of dynamic shared memory: at most " + std::to_string(most));
+  }
+  if (config.kernel->local_bytes > kMaxLocal) {
+    refuse(config, std::to_string(config.kernel->local_bytes) + " bytes of local memory a thread: at most " +
+                       std::to_string(kMaxLocal));
   }
   if (config.registers * config.block.count() > options.registers_per_sm) {
     refuse(config, std::to_string(config.registers) + " registers for each of " + std::to_string(config.block.count()) +

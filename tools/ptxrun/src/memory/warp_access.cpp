@@ -96,13 +96,14 @@ uint64_t lane_address(Warp& warp, const Operand& address, int lane) {
 }
 
 void touch_lanes(Warp& warp, LaneMask active, const Operand& address, Space space, uint32_t bytes, Access::Kind kind,
-                 Order order, Scope scope, LaneBytes& out, uint32_t used) {
+                 Order order, Scope scope, LaneBytes& out, uint32_t used, bool read_only) {
   uint64_t addresses[kWarpLanes];
   lane_addresses(warp, address, addresses);
   Access access;
   access.kind = kind;
   access.order = order;
   access.scope = scope;
+  access.read_only = read_only;
   access.agent = &warp.agent;
   access.site = &warp.site(active);
   Toucher toucher(warp, access, bytes, used, out);

@@ -14,6 +14,7 @@ struct LoadStoreModifiers {
   uint8_t element_bytes;
   uint8_t count;
   bool is_signed;  // ld: the register gets the sign
+  bool read_only;  // ld.nc
   uint32_t used;   // ld: bytes whose value matters; 0: all of them
 };
 
@@ -69,7 +70,7 @@ Step run_load(Warp& warp, const Instr& instr, LaneMask active) {
   const uint32_t size = uint32_t{mods.element_bytes} * mods.count;
   if (mods.memory.order != Order::Weak) ++warp.polls;
   touch_lanes(warp, active, instr.op(0), mods.memory.space, size, Access::Kind::Read, mods.memory.order,
-              mods.memory.scope, bytes, mods.used);
+              mods.memory.scope, bytes, mods.used, mods.read_only);
   for (int i = 0; i < mods.count; ++i) {
     const Operand& op = instr.op(1 + i);
     if (op.kind == Operand::Kind::None) continue;
@@ -174,7 +175,7 @@ void decode_load(Decoder& d, Instr& out) {
   out.op_class = OpClass::Memory;
   bool has_policy = false;
   LoadStoreModifiers mods = take_modifiers(d, &has_policy);
-  d.modifiers().take("nc");
+  mods.read_only = d.modifiers().take("nc");
   const bool entry_param = mods.memory.space == Space::Param && d.is_entry_param(d.operand(1));
   if (mods.memory.space == Space::Param && d.is_local_param(d.operand(1))) mods.memory.space = Space::Local;
   d.address(d.operand(1));

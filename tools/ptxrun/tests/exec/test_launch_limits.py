@@ -30,14 +30,16 @@ def run(text: str = EMPTY, options: dict[str, Any] | None = None, **launch: Any)
         ({"grid": 17, "cluster": 17, "non_portable_cluster": True}, "cluster of 17"),
         ({"grid": (1, 1, 1, 2)}, "up to three"),
         ({"grid": ()}, "up to three"),
-        ({"grid": -1}, "grid must be from 1"),
-        ({"block": 0}, "block must be from 1"),
-        ({"smem": -1}, "smem must be from 0"),
+        ({"grid": -1}, "grid must be an integer from 1"),
+        ({"block": 0}, "block must be an integer from 1"),
+        ({"smem": -1}, "smem must be an integer from 0"),
+        ({"grid": 1.5}, "grid must be an integer"),
+        ({"grid": "12"}, "grid must be an integer"),
         ({"smem": 228 << 10}, "0 bytes of static and 233472 of dynamic shared memory: at most 232448"),
-        ({"options": {"sms": -1}}, "sms must be from 1"),
-        ({"options": {"seed": -1}}, "seed must be from 0"),
-        ({"options": {"max_findings": 0}}, "max_findings must be from 1"),
-        ({"options": {"max_instructions": -5}}, "max_instructions must be from 0"),
+        ({"options": {"sms": -1}}, "sms must be an integer from 1"),
+        ({"options": {"seed": -1}}, "seed must be an integer from 0"),
+        ({"options": {"max_findings": 0}}, "max_findings must be an integer from 1"),
+        ({"options": {"max_instructions": -5}}, "max_instructions must be an integer from 0"),
         ({"options": {"registers": {"kernel": 100}}, "block": 1024}, "100 registers for each of 1024 threads"),
         ({"grid": (1 << 10, 1 << 10, 2)}, "2^20 CTAs"),
     ],
@@ -59,6 +61,13 @@ def test_what_is_refused(launch: dict[str, Any], reason: str) -> None:
 )
 def test_what_fits(launch: dict[str, Any]) -> None:
     assert not run(**launch).findings
+
+
+def test_local_memory_has_a_limit() -> None:
+    text = HEAD + ".visible .entry kernel() {{ .local .b8 s[{}]; ret; }}\n"
+    assert not run(text.format(512 << 10)).findings
+    with pytest.raises(ValueError, match="local memory"):
+        run(text.format(1 << 30))
 
 
 def test_static_shared_memory_is_named() -> None:

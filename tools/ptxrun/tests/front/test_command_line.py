@@ -100,6 +100,17 @@ def test_a_run_has_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "instruction_limit" in capsys.readouterr().out
 
 
+def test_an_interrupt_ends_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ptxrun.__main__.run", interrupt)
+    assert main(["run", write(folder)]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
 def test_a_core_that_cannot_be_built_is_exit_status_2(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,14 @@ def test_what_the_runtime_would_refuse() -> None:
     assert len(program().take_launches()) == 1
 
 
+def test_a_call_that_the_shim_does_not_have_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "managed.cu"
+    source.write_text("int make(void** at) { return cudaMallocManaged(at, 16); }\n")
+    unit = compile_object(source, ["-std=c++20", "-Xcompiler=-fPIC", *architecture_flags(["90a"])])
+    with pytest.raises(RuntimeError, match="does not have: cudaMallocManaged"):
+        link_program([unit], "managed")
+
+
 def test_the_device_chooses_the_module() -> None:
     modules = program().modules
     assert {arch for _, arch in modules} == {90, 100}

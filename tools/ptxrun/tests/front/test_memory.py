@@ -88,7 +88,9 @@ def test_a_read_only_array_is_no_memory_to_write(tmp_path: Path) -> None:
         assert Memory().add(array, "x", readonly=True).readonly
 
 
-@pytest.mark.parametrize("change", [{"dtype": "float"}, {"swizzle": 100}, {"interleave": 3}, {"dims": (), "box": ()}])
-def test_names_that_a_tensor_map_does_not_know(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"dtype": "float"}, {"swizzle": 100}, {"interleave": 3}, {"dims": (), "box": ()}, {"dims": (64, -1)}]
+)
+def test_values_that_a_tensor_map_does_not_know(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="TensorMap: "):
         bytes(TensorMap(**{**GOOD, **change}))
