@@ -3,18 +3,22 @@
 run executes the launches that a JSON file describes (ptxrun/description.py) and prints findings and counters. program
 calls main() of a CUDA program that ptxrun.host_shim.link_program made, with the interpreter for a GPU. census lists the
 spellings of PTX files and says which are not modelled. codes lists what a finding can be. The exit status is 1 for a
-finding or a spelling that is not modelled, 2 for a wrong input.
+finding or a spelling that is not modelled, 2 for a wrong input or a core that cannot be built; else that of program's
+main() or exit().
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
 
 from ptxrun.api import Module, finding_codes, run
+from ptxrun.build import BuildError
 from ptxrun.description import read_description
 from ptxrun.report import Report
 from ptxrun.whole_program import WholeProgram
@@ -53,13 +57,28 @@ def _run(arguments: argparse.Namespace) -> int:
         sms=arguments.sms,
         checks=arguments.checks,
         max_findings=arguments.max_findings,
+        max_instructions=arguments.max_instructions,
     )
     description.write_results()
     _print_report(report)
     return 1 if _not_accepted(report, arguments.accept).findings else 0
 
 
+def _report_error(error: BaseException) -> int:
+    print(f"ptxrun: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    return 2
+
+
 def _program(arguments: argparse.Namespace) -> int:
+    def is_faulty() -> bool:
+        return any(_not_accepted(report, arguments.accept).findings for report in program.reports)
+
+    def on_exit(error: BaseException | None) -> None:
+        ctypes.CDLL(None).fflush(None)
+        if error is not None or is_faulty():
+            os._exit(1 if error is None else _report_error(error))
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # inside main() nobody would ask for Python's handler
     major, _, minor = arguments.capability.partition(".")
     program = WholeProgram(
         arguments.file,
@@ -69,12 +88,13 @@ def _program(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         checks=arguments.checks,
         max_findings=arguments.max_findings,
+        max_instructions=arguments.max_instructions,
         on_report=_print_report,
+        on_exit=on_exit,
     )
     status = program.main(arguments.arguments)
     ctypes.CDLL(None).fflush(None)
-    faulty = any(_not_accepted(report, arguments.accept).findings for report in program.reports)
-    return 1 if faulty else status
+    return 1 if is_faulty() else status
 
 
 def _census(arguments: argparse.Namespace) -> int:
@@ -97,6 +117,21 @@ def _codes(_: argparse.Namespace) -> int:
     return 0
 
 
+def _parse(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Arguments of a program stand behind --, or before it if they do not begin with a dash."""
+    own, rest = words, []
+    if "--" in words:
+        at = words.index("--")
+        own, rest = words[:at], words[at + 1 :]
+    arguments, unknown = parser.parse_known_args(own)
+    is_program = arguments.command is _program
+    if (rest and not is_program) or any(not is_program or word.startswith("-") for word in unknown):
+        parser.error(f"unrecognized arguments: {' '.join(unknown or rest)}")
+    if is_program:
+        arguments.arguments = [*arguments.arguments, *unknown, *rest]
+    return arguments
+
+
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="ptxrun", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -108,6 +143,7 @@ def main(words: list[str] | None = None) -> int:
     options.add_argument("--sms", type=int, default=132)
     options.add_argument("--checks", choices=["none", "memory", "full"], default="full")
     options.add_argument("--max-findings", type=int, default=100, help="the run stops after so many")
+    options.add_argument("--max-instructions", type=int, default=0, help="or so many instructions; 0: never")
     options.add_argument(
         "--accept",
         action="append",
@@ -127,12 +163,14 @@ def main(words: list[str] | None = None) -> int:
     census.add_argument("files", type=Path, nargs="+")
     census.set_defaults(command=_census)
     commands.add_parser("codes", help="list the codes of findings").set_defaults(command=_codes)
-    arguments = parser.parse_args(words)
+    arguments = _parse(parser, sys.argv[1:] if words is None else words)
     try:
         status: int = arguments.command(arguments)
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        print(f"ptxrun: {type(error).__name__}: {error}", file=sys.stderr)
-        return 2
+    except (BuildError, KeyError, OSError, TypeError, ValueError) as error:
+        return _report_error(error)
+    except KeyboardInterrupt:
+        print("ptxrun: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return status
 
 

@@ -22,7 +22,7 @@ class Program:
 class KernelInfo:
     name: str
     line: int
-    params: list[tuple[str, int, int, int]]  # name, offset, bytes, alignment
+    params: list[tuple[str, int, int, int, str]]  # name, offset, bytes, alignment, type
     param_bytes: int
     static_shared: int
     maxntid: tuple[int, int, int]
@@ -91,17 +91,20 @@ class Machine:
         params: bytes,
         pdl: bool,
         cooperative: bool,
+        non_portable_cluster: bool,
         registers: int,
     ) -> None:
         """Queues a launch. params: the parameter block. registers a thread, 0: not limited. Raises PtxError for a
         spelling that is not modelled and ValueError for a shape that the kernel does not allow."""
 
-    def run(self) -> None: ...
+    def run(self) -> None:
+        """Raises what a signal handler raises meanwhile, such as KeyboardInterrupt."""
+
     @property
     def findings(self) -> list[Finding]: ...
     @property
     def trace(self) -> str:
-        """Warps, barriers and phases at a deadlock; empty otherwise."""
+        """Warps, barriers and phases at a deadlock or at max_instructions; empty otherwise."""
 
     def counters(self, launch: int) -> LaunchCounters: ...
     def buffer_counters(self) -> list[BufferCounters]: ...

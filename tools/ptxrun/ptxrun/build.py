@@ -47,10 +47,14 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def build_core() -> Path:
     """The extension module's file. Needs a C++20 compiler, cmake and pybind11."""
-    import pybind11
+    try:
+        import pybind11
+    except ImportError:
+        raise BuildError("ptxrun: pybind11 is needed to build the core") from None
 
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    folder = cache_folder() / f"core-{sys.implementation.cache_tag}"
+    # cmake keeps a build folder for one source folder: checkouts that share a cache build apart.
+    folder = cache_folder() / f"core-{sys.implementation.cache_tag}-{digest([], str(PROJECT))[:8]}"
     library, stamp = folder / f"_core{suffix}", folder / "sources.txt"
     sources = [PROJECT / "CMakeLists.txt", *source_files([SOURCES])]
     state = digest(sources, sys.version)

@@ -15,8 +15,8 @@
     }
 
 Paths are relative to the file. A buffer comes from a .npy file, from values, or is uninitialised; `readonly` may be
-added. An argument is the name of a buffer, a number, {"float": x}, {"hex": bytes} or {"tensor_map": parameters}. A
-launch takes the other fields of :class:`ptxrun.Launch` too.
+added. An argument is the name of a buffer, a number (in the parameter's type), {"float": x}, {"hex": bytes} or
+{"tensor_map": parameters}. A launch takes the other fields of :class:`ptxrun.Launch` too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ptxrun.api import Argument, Launch, Module
 from ptxrun.memory import Buffer, Memory
@@ -47,20 +48,30 @@ class Description:
             np.save(path, buffer.data)
 
 
-def _buffer(memory: Memory, name: str, fields: dict[str, Any], folder: Path) -> Buffer:
+def buffer_from(memory: Memory, name: str, fields: dict[str, Any], folder: Path) -> Buffer:
     readonly = bool(fields.get("readonly", False))
     if "file" in fields:
         return memory.add(np.ascontiguousarray(np.load(folder / fields["file"])), name, readonly=readonly)
     if "values" in fields:
-        return memory.add(np.array(fields["values"], fields.get("dtype", "float32")), name, readonly=readonly)
-    return memory.add_empty(int(fields["bytes"]), name)
+        return memory.add(_values(name, fields["values"], fields.get("dtype", "float32")), name, readonly=readonly)
+    return memory.add_empty(int(fields["bytes"]), name, readonly=readonly)
+
+
+def _values(name: str, values: Any, dtype: str) -> NDArray[Any]:
+    given = np.array(values)
+    array = given.astype(dtype)
+    if not np.issubdtype(array.dtype, np.floating) and not np.array_equal(array, given):
+        raise ValueError(f"buffer {name}: a value is no {dtype}")
+    return array
 
 
 def _argument(value: Any, buffers: dict[str, Buffer]) -> Argument:
     if isinstance(value, str):
         return buffers[value]
+    if isinstance(value, (int, float)):
+        return value
     if not isinstance(value, dict):
-        return int(value)
+        raise ValueError(f"an argument is a name, a number or an object, not {value!r}")
     if "float" in value:
         return float(value["float"])
     if "hex" in value:
@@ -76,7 +87,7 @@ def read_description(path: Path) -> Description:
     """Raises KeyError or ValueError for a file that does not say what it must."""
     content, folder = json.loads(path.read_text()), path.parent
     memory = Memory()
-    buffers = {name: _buffer(memory, name, fields, folder) for name, fields in content["buffers"].items()}
+    buffers = {name: buffer_from(memory, name, fields, folder) for name, fields in content["buffers"].items()}
     modules: dict[str, Module] = {}
     launches = []
     for fields in content["launches"]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ def compile_objects(jobs: Sequence[tuple[Path, Sequence[str]]], depends: Sequenc
 
 
 def link_program(objects: Sequence[Path], name: str) -> Path:
-    """A shared library of the objects and the shim, without any CUDA library."""
+    """A shared library of the objects and the shim, without any CUDA library. Raises RuntimeError naming the calls that
+    the shim does not have."""
     flags = [*SHIM_FLAGS, f"-I{SOURCES}"]
     sources = sorted((SOURCES / "shim").glob("*.cpp"))
     shim = compile_objects([(source, flags) for source in sources], [SOURCES / "shim"])
@@ -71,7 +73,12 @@ def link_program(objects: Sequence[Path], name: str) -> Path:
     if not output.exists():
         output.parent.mkdir(parents=True, exist_ok=True)
         partial = output.with_suffix(".partial.so")
-        run_nvcc(["-shared", "-cudart=none", "-Xlinker=-Bsymbolic,--no-undefined", *parts, "-o", partial])
+        try:
+            run_nvcc(["-shared", "-cudart=none", "-Xlinker=-Bsymbolic,--no-undefined", *parts, "-o", partial])
+        except RuntimeError as error:
+            if missing := sorted(set(re.findall(r"undefined reference to `([^']+)'", str(error)))):
+                raise RuntimeError(f"{name} calls what the shim does not have: {', '.join(missing)}") from error
+            raise
         partial.replace(output)
     return output
 
@@ -80,7 +87,7 @@ class Program:
     """A loaded program of `link_program`. Its own functions are called through `library` (ctypes)."""
 
     def __init__(self, path: Path) -> None:
-        self.library = ctypes.CDLL(str(path))
+        self.library = ctypes.CDLL(str(path.resolve()))  # a bare name would be looked for among the system's
         self.library.ptxrun_module.restype = ctypes.POINTER(ctypes.c_char)
         self.library.ptxrun_take_launches.restype = ctypes.c_char_p
 

@@ -63,10 +63,12 @@ class Memory:
 
         readonly: a write is a finding. initialised: False makes a read before the first write a finding. alignment: see
         `reserve`. address: inside a reserved range, for parts of an allocation that are told apart. Raises ValueError
-        for an array that is empty or not contiguous, and for overlapping buffers.
+        for an array that is empty, not contiguous, or read-only without `readonly`, and for overlapping buffers.
         """
         if not array.flags.c_contiguous or array.nbytes == 0:
             raise ValueError(f"Memory.add: {name} must be a contiguous array with at least one element")
+        if not (array.flags.writeable or readonly):
+            raise ValueError(f"Memory.add: {name} is a read-only array: pass readonly=True or a copy")
         if address is None:
             address = self.reserve(array.nbytes, alignment)
         for other in self.buffers:
@@ -77,7 +79,15 @@ class Memory:
         self.buffers.sort(key=lambda known: known.address)
         return buffer
 
-    def add_empty(self, nbytes: int, name: str, *, alignment: int = ALIGNMENT, address: int | None = None) -> Buffer:
+    def add_empty(
+        self,
+        nbytes: int,
+        name: str,
+        *,
+        readonly: bool = False,
+        alignment: int = ALIGNMENT,
+        address: int | None = None,
+    ) -> Buffer:
         """An uninitialised buffer, filled with a poison byte."""
         poison = np.full(nbytes, POISON, np.uint8)
-        return self.add(poison, name, initialised=False, alignment=alignment, address=address)
+        return self.add(poison, name, readonly=readonly, initialised=False, alignment=alignment, address=address)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ptxrun.build import core
 from ptxrun.memory import Buffer
@@ -15,6 +17,12 @@ DTYPES = {
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)  # of an element, by value
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3, "128_atom_32": 4, "128_atom_32_flip_8": 5, "128_atom_64": 6}
 INTERLEAVES = {0: 0, 16: 1, 32: 2}
+
+
+def _value(names: Mapping[Any, int], field: str, name: Any) -> int:
+    if name not in names:
+        raise ValueError(f"TensorMap: {field} must be one of {', '.join(map(str, names))}, not {name!r}")
+    return names[name]
 
 
 @dataclass(frozen=True)
@@ -47,15 +55,19 @@ class TensorMap:
 
     def __bytes__(self) -> bytes:
         """The handle. Raises ValueError naming the rule of the driver that is broken."""
+        if not self.dims:
+            raise ValueError("TensorMap: dims must have at least one entry")
+        if min(*self.dims, *self.box, *(self.strides or ()), *(self.element_strides or ()), 0) < 0:
+            raise ValueError("TensorMap: a size or stride is negative")
         handle = core().encode_tensor_map(
-            dtype=DTYPES[self.dtype],
+            dtype=_value(DTYPES, "dtype", self.dtype),
             address=self.base.address if isinstance(self.base, Buffer) else self.base,
             dims=list(self.dims),
             strides=self.dense_strides() if self.strides is None else list(self.strides),
             box=list(self.box),
             element_strides=[1] * len(self.dims) if self.element_strides is None else list(self.element_strides),
-            interleave=INTERLEAVES[self.interleave],
-            swizzle=SWIZZLES[self.swizzle],
+            interleave=_value(INTERLEAVES, "interleave", self.interleave),
+            swizzle=_value(SWIZZLES, "swizzle", self.swizzle),
             l2_promotion=0,
             oob_fill=int(self.nan_fill),
         )

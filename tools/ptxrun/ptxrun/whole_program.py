@@ -23,7 +23,8 @@ from ptxrun.report import Report
 @dataclass
 class WholeProgram:
     """A program and how to execute its launches. reports: one for each time that launches were executed; on_report gets
-    it at once, for a program may exit."""
+    it at once. on_exit: called when the program ends by exit(), which ends this process too, after the launches before
+    that have been executed; gets what they raised. It may end the process with a status of its own."""
 
     path: Path
     capability: tuple[int, int]
@@ -32,7 +33,9 @@ class WholeProgram:
     seed: int = 0
     checks: Checks = "full"
     max_findings: int = 100
+    max_instructions: int = 0
     on_report: Callable[[Report], None] | None = None
+    on_exit: Callable[[BaseException | None], None] | None = None
     reports: list[Report] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -44,6 +47,7 @@ class WholeProgram:
         self._callback: Callable[[], None] = ctypes.CFUNCTYPE(None)(self._execute)
         self._error: BaseException | None = None
         self.program.library.ptxrun_set_execute(self._callback)
+        self._exit_callback: Callable[[], None] = ctypes.CFUNCTYPE(None)(self._exit)
 
     def _module(self, fat_binary: int) -> Module:
         if fat_binary not in self._modules:
@@ -77,6 +81,7 @@ class WholeProgram:
                 sms=self.sms,
                 checks=self.checks,
                 max_findings=self.max_findings,
+                max_instructions=self.max_instructions,
             )
             self.reports.append(report)
             if self.on_report is not None:
@@ -86,15 +91,19 @@ class WholeProgram:
             self._error = error
 
     def main(self, arguments: Sequence[str] = ()) -> int:
-        """Calls main() and returns its status. An exit() in the program ends this process too. Raises what `run`
-        raises."""
+        """Calls main() and returns its status. An exit() in the program calls on_exit and ends this process. Raises
+        what `run` raises."""
         words = [str(self.path).encode(), *(word.encode() for word in arguments)]
         vector = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+        self.program.library.ptxrun_set_at_exit(self._exit_callback)
         status: int = self.program.library.main(len(words), vector)
-        self._execute_rest()
-        return status
-
-    def _execute_rest(self) -> None:
+        self.program.library.ptxrun_set_at_exit(None)
         self._execute()
         if self._error is not None:
             raise self._error
+        return status
+
+    def _exit(self) -> None:
+        self._execute()
+        if self.on_exit is not None:
+            self.on_exit(self._error)

@@ -41,11 +41,13 @@ CheckLevel parse_checks(const std::string& name) {
   throw std::invalid_argument("checks must be none, memory or full, not " + name);
 }
 
-using ParamTuple = std::tuple<std::string, uint32_t, uint32_t, uint32_t>;
+using ParamTuple = std::tuple<std::string, uint32_t, uint32_t, uint32_t, std::string>;
 
 std::vector<ParamTuple> params_of(const Kernel& kernel) {
   std::vector<ParamTuple> params;
-  for (const ParamSlot& slot : kernel.params) params.emplace_back(slot.name, slot.offset, slot.bytes, slot.align);
+  for (const ParamSlot& slot : kernel.params) {
+    params.emplace_back(slot.name, slot.offset, slot.bytes, slot.align, slot.type);
+  }
   return params;
 }
 
@@ -131,7 +133,7 @@ class PyMachine {
 
   void launch(const std::shared_ptr<Program>& program, const std::string& kernel, const Triple& grid,
               const Triple& block, const Triple& cluster, uint32_t dynamic_shared, const std::string& params, bool pdl,
-              bool cooperative, uint32_t registers) {
+              bool cooperative, bool non_portable_cluster, uint32_t registers) {
     LaunchConfig config;
     config.kernel = program->kernel(kernel);
     if (config.kernel == nullptr) throw std::invalid_argument("the module has no kernel " + kernel);
@@ -143,14 +145,23 @@ class PyMachine {
     config.params.assign(params.begin(), params.end());
     config.pdl = pdl;
     config.cooperative = cooperative;
+    config.non_portable_cluster = non_portable_cluster;
     config.registers = registers;
     machine_->launch(std::move(config));
     programs_.push_back(program);
   }
 
+  // Python's signal handlers run now and then; what one of them raises ends the run.
   void run() {
-    const py::gil_scoped_release release;
-    machine_->run();
+    machine_->interrupted = [] {
+      const py::gil_scoped_acquire acquire;
+      return PyErr_CheckSignals() != 0;
+    };
+    {
+      const py::gil_scoped_release release;
+      machine_->run();
+    }
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   }
 
   const Machine& machine() const { return *machine_; }
@@ -232,7 +243,7 @@ void bind_machine(py::module_& module) {
            py::arg("readonly"), py::arg("initialised"))
       .def("launch", &PyMachine::launch, py::arg("program"), py::arg("kernel"), py::kw_only(), py::arg("grid"),
            py::arg("block"), py::arg("cluster"), py::arg("dynamic_shared"), py::arg("params"), py::arg("pdl"),
-           py::arg("cooperative"), py::arg("registers"))
+           py::arg("cooperative"), py::arg("non_portable_cluster"), py::arg("registers"))
       .def("run", &PyMachine::run)
       .def_property_readonly("findings", [](const PyMachine& self) { return self.machine().findings; })
       .def_property_readonly("trace", [](const PyMachine& self) { return self.machine().trace(); })

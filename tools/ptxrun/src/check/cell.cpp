@@ -142,6 +142,11 @@ void evaluate(const Cell& before, const Touch& touch, Effect effect, ByteMask ma
       conflicts.push_back(conflict);
       return;
     }
+    if (entry_writes && cta_serial_of(entry.epoch.agent) >= touch.read_only_from) {
+      conflict.kind = Conflict::Kind::ReadOnly;
+      conflicts.push_back(conflict);
+      return;
+    }
     conflict.relation = relate(entry, entry_writes, touch);
     if (conflict.relation != Relation::Ordered) {
       conflicts.push_back(conflict);

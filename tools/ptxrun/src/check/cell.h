@@ -31,11 +31,12 @@ struct Touch {
   const View* seen = nullptr;
   Path path = Path::Generic;
   CellSpace space = CellSpace::Shared;
-  bool strong = false;    // atomics, volatile and relaxed accesses do not race with each other
-  bool object = false;    // mbarrier operation
-  bool in_order = false;  // operations of the epoch's agent take effect in the order of issue
-  bool tracked = true;    // false: only initialisation is followed
-  bool lenient = false;   // undefined bytes may be read: their use is judged elsewhere
+  bool strong = false;                      // atomics, volatile and relaxed accesses do not race with each other
+  bool object = false;                      // mbarrier operation
+  bool in_order = false;                    // operations of the epoch's agent take effect in the order of issue
+  bool tracked = true;                      // false: only initialisation is followed
+  bool lenient = false;                     // undefined bytes may be read: their use is judged elsewhere
+  uint32_t read_only_from = kMaxCtaSerial;  // by ld.global.nc: CTAs from this one on may not have written the bytes
   Layout layout = Layout::Unknown;
   const Instr* instr = nullptr;
   uint16_t warp = 0;
@@ -57,7 +58,7 @@ struct Entry {
 enum class Relation : uint8_t { Ordered, Unfenced, Unordered };
 
 struct Conflict {
-  enum class Kind : uint8_t { Uninitialised, Object, Layout, Access };
+  enum class Kind : uint8_t { Uninitialised, Object, Layout, ReadOnly, Access };
   Kind kind = Kind::Access;
   Relation relation = Relation::Unordered;
   bool writes = false;        // the new access

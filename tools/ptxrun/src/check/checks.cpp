@@ -79,7 +79,7 @@ void Checks::region_added(Region& region) {
 
 void Checks::grid_start(Grid& grid) {
   if (tracks_order() && grid.ctas() > kMaxCtaSerial - next_serial_)
-    throw std::runtime_error("more than 2^20 CTAs in one checked run");
+    throw std::invalid_argument("more than 2^20 CTAs in one run with checks=full");
   GridRecord record{next_serial_, next_serial_};
   const auto earlier = grids_.find(grid.index - 1);
   if (grid.config.pdl && earlier != grids_.end()) record.floor = earlier->second.floor;
@@ -174,6 +174,7 @@ void Checks::access(const Access& access, Region& region, uint64_t offset, uint6
   touch.strong = access.order != ptxrun::Order::Weak || access.kind == Access::Kind::Atomic;
   touch.instr = access.site->instr;
   touch.warp = static_cast<uint16_t>(access.site->warp);
+  if (access.read_only) touch.read_only_from = grids_.at(access.site->launch).first_serial;
   // An acquire takes effect before the access itself is judged, a release after it.
   const bool synchronises = touch.strong && tracks_order() && shadow->shared_between_agents;
   this->touch(region, offset, bytes, touch, effect_of(access.kind), *access.site);
@@ -243,7 +244,7 @@ Pipe& Checks::make_pipe(CtaRecord& record, uint32_t serial, const Party& party) 
   const uint64_t key = uint64_t{static_cast<uint8_t>(party.kind)} << 48 | uint64_t{party.warp} << 32 | party.detail;
   const auto [pipe, is_new] = record.pipes.try_emplace(key);
   if (is_new) {
-    if (record.parties.size() == kMaxAgentsPerCta) throw std::runtime_error("too many mbarriers in one checked CTA");
+    if (record.parties.size() == kMaxAgentsPerCta) throw std::invalid_argument("too many mbarriers in one checked CTA");
     pipe->second = Pipe(agent_id(serial, static_cast<uint32_t>(record.parties.size())));
     record.parties.push_back(party);
   }

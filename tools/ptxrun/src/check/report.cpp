@@ -117,6 +117,7 @@ const char* Checks::classify(const Touch& touch, const Conflict& conflict) const
   if (conflict.kind == Conflict::Kind::Uninitialised) return code::kUninitialisedRead;
   if (conflict.kind == Conflict::Kind::Object) return code::kInvalidMbarrier;
   if (conflict.kind == Conflict::Kind::Layout) return code::kBadDescriptor;
+  if (conflict.kind == Conflict::Kind::ReadOnly) return code::kReadOnlyPath;
   if (conflict.relation == Relation::Unfenced) {
     return touch.path == Path::Tensor ? code::kMissingTcgen05Fence : code::kMissingProxyFence;
   }
@@ -130,6 +131,7 @@ const char* Checks::classify(const Touch& touch, const Conflict& conflict) const
 std::string Checks::explain(const Conflict& conflict, const char* code) const {
   if (conflict.kind == Conflict::Kind::Uninitialised) return "nothing was written to these bytes before";
   if (conflict.kind == Conflict::Kind::Object) return "these bytes hold an mbarrier";
+  if (conflict.kind == Conflict::Kind::ReadOnly) return "the same launch has written these bytes: .nc may miss that";
   if (conflict.kind == Conflict::Kind::Layout) {
     return std::string("bytes that were written ") + layout_name(conflict.other.layout) + " are read " +
            layout_name(conflict.layout);

@@ -5,6 +5,7 @@
 
 #include "decode/decoder.h"
 #include "decode/registry.h"
+#include "decode/target.h"
 #include "decode/undefined.h"
 #include "memory/memory.h"
 
@@ -52,7 +53,7 @@ void ProgramBuilder::layout_params(const ast::Function& entry) {
   for (const ast::Variable& param : entry.params) {
     at = align_up(at, param.align);
     const auto bytes = static_cast<uint32_t>(param.bytes);
-    kernel_.params.push_back({param.name, at, bytes, param.align});
+    kernel_.params.push_back({param.name, at, bytes, param.align, param.type});
     globals_[param.name] = {Binding::Kind::EntryParam, 0, at};
     at += bytes;
   }
@@ -221,6 +222,8 @@ void ProgramBuilder::decode_one(const ast::Instruction& source) {
     Decoder decoder(*this, source, instr);
     const DecodeFunction decode = find_family(source.opcode);
     if (decode == nullptr) decoder.unknown("unknown instruction");
+    const std::string refusal = refused_by_target(program_.module.target, source.opcode);
+    if (!refusal.empty()) decoder.unknown(refusal);
     decode(decoder, instr);
     decoder.commit();
     instr.opcode_id = opcode_id(instr, source.opcode);

@@ -1,5 +1,6 @@
 #include "decode/load_results.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <unordered_map>
@@ -42,13 +43,27 @@ class LoadResults {
   void run() {
     bool found = false;
     for (size_t i = 0; i < function_.body.size(); ++i) {
-      if (!function_.body[i].opcode.starts_with("tcgen05.ld.")) continue;
-      for (ast::Operand& result : function_.body[i].operands.at(0).parts) found |= rename(i, result);
+      ast::Instruction& instruction = function_.body[i];
+      if (instruction.operands.empty()) continue;
+      if (instruction.opcode.starts_with("ld.")) drop_unused(instruction.operands[0]);
+      if (!instruction.opcode.starts_with("tcgen05.ld.")) continue;
+      for (ast::Operand& result : instruction.operands[0].parts) found |= rename(i, result);
     }
     if (found) compact();
   }
 
  private:
+  // Elements of a vector load that no other operand names: compilers load neighbours that they do not need.
+  void drop_unused(ast::Operand& results) {
+    const auto is_unused = [this](const ast::Operand& result) {
+      return result.kind == ast::OperandKind::Name && uses_.at(result.name) == 1;
+    };
+    if (std::all_of(results.parts.begin(), results.parts.end(), is_unused)) return;
+    for (ast::Operand& result : results.parts) {
+      if (is_unused(result)) result.kind = ast::OperandKind::Sink;
+    }
+  }
+
   // The copy of this result of the load at `load`, in the same basic block and with nothing between them that names the
   // copy's register.
   bool rename(size_t load, ast::Operand& result) {

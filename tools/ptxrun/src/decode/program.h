@@ -72,6 +72,7 @@ struct StartRow {
 struct ParamSlot {
   std::string name;
   uint32_t offset, bytes, align;
+  std::string type;  // of the declaration, without the dot: u32, f32, b8
 };
 
 // Bytes of a thread's local memory that a call hands over: arguments to parameters, return values back.

@@ -35,10 +35,10 @@ class UndefinedBytes {
     for (const Instr& instr : kernel_.code) {
       for (int i = 0; i < instr.reads; ++i) read[instr.touched[i]] = true;
       for (int i = 0; i < instr.writes; ++i) written[instr.touched[instr.reads + i]] = true;
-      // Operands that are not tracked may be results; of a copy the first one is.
-      const int results = instr.source->opcode.starts_with("mov.") || instr.source->opcode.starts_with("selp.")
-                              ? 1
-                              : instr.operand_count;
+      // Operands that are not tracked may be results; of a copy the first one is. An instruction that could not be
+      // decoded has none.
+      const bool copies = instr.source->opcode.starts_with("mov.") || instr.source->opcode.starts_with("selp.");
+      const int results = copies ? std::min<int>(instr.operand_count, 1) : instr.operand_count;
       for (int i = 0; i < results; ++i) {
         const Operand& op = instr.op(i);
         if (op.kind == Operand::Kind::Register && !is_tracked(instr, op.row)) written[op.row] = true;

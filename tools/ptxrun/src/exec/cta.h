@@ -81,7 +81,8 @@ struct LaunchConfig {
   std::vector<uint8_t> params;  // the kernel's parameter block
   bool pdl = false;             // may start before its predecessor has ended
   bool cooperative = false;
-  uint32_t registers = 0;  // a thread, for residency and setmaxnreg; 0: not limited
+  bool non_portable_cluster = false;  // more than 8 CTAs are asked for on purpose
+  uint32_t registers = 0;             // a thread, for residency and setmaxnreg; 0: not limited
 };
 
 // A launch and its progress.

@@ -12,6 +12,12 @@ constexpr uint32_t kNoPc = ~0u;
 // Rounds of a loop that only polls before it has to let the others run.
 constexpr uint32_t kIdleRounds = 2;
 
+LaneMask lanes_with(const uint32_t* values, uint32_t value, LaneMask lanes) {
+  LaneMask result = 0;
+  for_lanes(lanes, [&](int lane) { result |= LaneMask{values[lane] == value} << lane; });
+  return result;
+}
+
 bool may_merge(const Group& group) {
   return (group.state == GroupState::Ready || group.state == GroupState::Await) && !group.resumed;
 }
@@ -36,19 +42,19 @@ void Warp::run(uint32_t quantum) {
     if (active == 0) {
       current_->resumed = false;
       ++current_->pc;
-    } else if (instr.convergence != Convergence::None && !converged(instr, active)) {
-      Group waiting = split(active);
-      waiting.state = GroupState::Await;
-      departed_.push_back(std::move(waiting));
-      advance(instr, Step::Next);
-    } else {
+    } else if (instr.convergence == Convergence::None) {
       ++by_opcode[instr.opcode_id];
       advance(instr, execute(instr, active));
+    } else {
+      const LaneMask ready = converged(instr, active);
+      if (ready != active) await_others(active & ~ready);
+      if (ready != 0) ++by_opcode[instr.opcode_id];
+      advance(instr, ready != 0 ? execute_together(instr, ready) : Step::Next);
     }
     if (regroup_ || !departed_.empty() || current_->pc >= next_pc_) regroup();
   }
   machine.actor = previous;
-  machine.tick(*cta.grid, executed);
+  machine.tick(*this, executed);
   if (live == 0 && groups_.empty()) {
     machine.return_registers(std::move(storage_));
     machine.warp_exited(*this);
@@ -86,12 +92,38 @@ void Warp::advance(const Instr& instr, Step step) {
   if (current_->lanes == 0) regroup_ = true;
 }
 
-LaneMask Warp::members(const Instr& instr, LaneMask active) const {
-  if (instr.convergence == Convergence::Aligned) return live;
-  return in<uint32_t>(instr.op(instr.member_operand))[std::countr_zero(active)] & live;
+// Those of the active lanes that need not wait for others. Lanes with the same mask of members belong together.
+LaneMask Warp::converged(const Instr& instr, LaneMask active) const {
+  if (instr.convergence == Convergence::Aligned) return (live & ~active) == 0 ? active : 0;
+  const uint32_t* members = in<uint32_t>(instr.op(instr.member_operand));
+  LaneMask ready = 0;
+  for (LaneMask rest = active, together = 0; rest != 0; rest &= ~together) {
+    const uint32_t mask = members[std::countr_zero(rest)];
+    together = lanes_with(members, mask, rest);
+    if ((mask & live & ~together) == 0) ready |= together;
+  }
+  return ready;
 }
 
-bool Warp::converged(const Instr& instr, LaneMask active) const { return (members(instr, active) & ~active) == 0; }
+void Warp::await_others(LaneMask lanes) {
+  Group waiting = split(lanes);
+  waiting.state = GroupState::Await;
+  departed_.push_back(std::move(waiting));
+}
+
+Step Warp::execute_together(const Instr& instr, LaneMask active) {
+  if (instr.convergence == Convergence::Aligned) return execute(instr, active);
+  const uint32_t* members = in<uint32_t>(instr.op(instr.member_operand));
+  LaneMask outside = 0;
+  for_lanes(active, [&](int lane) { outside |= ~members[lane] & LaneMask{1} << lane; });
+  site_.instr = &instr;
+  if (outside != 0) report(code::kNotConverged, "lanes that their own mask of members does not name", outside);
+  for (LaneMask rest = active, together = 0; rest != 0; rest &= ~together) {
+    together = lanes_with(members, members[std::countr_zero(rest)], rest);
+    execute(instr, together);
+  }
+  return Step::Next;
+}
 
 // Lanes leave the current group and stay at its instruction.
 Group Warp::split(LaneMask lanes) const {
@@ -215,7 +247,7 @@ void Warp::regroup() {
   // Lanes that have exited are no longer waited for.
   for (Group& group : groups_) {
     if (group.state != GroupState::Await) continue;
-    if (converged(kernel.code[group.pc], group.lanes)) group.state = GroupState::Ready;
+    if (converged(kernel.code[group.pc], group.lanes) != 0) group.state = GroupState::Ready;
   }
   if (groups_.size() > 1) merge_groups();
   regroup_ = false;

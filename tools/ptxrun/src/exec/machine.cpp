@@ -11,7 +11,10 @@ namespace ptxrun {
 namespace {
 
 constexpr uint32_t kMaxThreads = 1024;
-constexpr uint32_t kMaxClusterSize = 16;
+constexpr Dim3 kMaxGrid{0x7FFFFFFF, 65535, 65535}, kMaxBlock{1024, 1024, 64};
+constexpr uint32_t kMaxLocal = 512 << 10;
+constexpr uint32_t kPortableCluster = 8, kMaxCluster = 16;
+constexpr uint64_t kQuestionInterval = 1 << 20;  // instructions between two looks at Machine::interrupted
 
 [[noreturn]] void refuse(const LaunchConfig& config, const std::string& reason) {
   throw std::invalid_argument("launch of " + config.kernel->name + ": " + reason);
@@ -19,25 +22,59 @@ constexpr uint32_t kMaxClusterSize = 16;
 
 uint64_t product(const uint32_t (&values)[3]) { return uint64_t{values[0]} * values[1] * values[2]; }
 
-void check_shape(const LaunchConfig& config, const Options& options) {
-  const Kernel& kernel = *config.kernel;
-  const uint64_t threads = config.block.count();
-  if (config.grid.count() == 0 || threads == 0) refuse(config, "empty grid or block");
-  if (threads > kMaxThreads) refuse(config, std::to_string(threads) + " threads a CTA");
-  if (product(kernel.maxntid) && threads > product(kernel.maxntid)) refuse(config, "more threads than .maxntid");
-  if (product(kernel.reqntid) && threads != product(kernel.reqntid)) refuse(config, "not the threads of .reqntid");
-  if (config.cluster.count() == 0 || config.cluster.count() > kMaxClusterSize) refuse(config, "cluster size");
+std::string text(const Dim3& extent) {
+  return std::to_string(extent.x) + " x " + std::to_string(extent.y) + " x " + std::to_string(extent.z);
+}
+
+void check_extent(const LaunchConfig& config, const char* what, const Dim3& extent, const Dim3& most) {
+  if (extent.count() == 0) refuse(config, std::string("empty ") + what);
+  if (extent.x <= most.x && extent.y <= most.y && extent.z <= most.z) return;
+  refuse(config, std::string("a ") + what + " of " + text(extent) + ": at most " + text(most));
+}
+
+void check_cluster(const LaunchConfig& config, const Options& options) {
+  const uint64_t size = config.cluster.count();
+  if (size == 0 || size > kMaxCluster) refuse(config, "a cluster of " + std::to_string(size) + " CTAs");
+  if (size > kPortableCluster && !config.non_portable_cluster) {
+    refuse(config, "a cluster of " + std::to_string(size) + " CTAs needs the attribute of non-portable sizes");
+  }
   if (config.grid.x % config.cluster.x || config.grid.y % config.cluster.y || config.grid.z % config.cluster.z) {
     refuse(config, "the cluster does not divide the grid");
   }
-  if (config.cluster.count() > options.sms) refuse(config, "a cluster larger than the machine");
+  if (size > options.sms) refuse(config, "a cluster larger than the machine");
+}
+
+// What no SM has room for would wait for ever.
+void check_resources(const LaunchConfig& config, const Options& options) {
+  const uint64_t fixed = config.kernel->static_shared - kSharedBase, most = options.shared_per_sm - kSharedBase;
+  if (fixed + config.dynamic_shared > most) {
+    refuse(config, std::to_string(fixed) + " bytes of static and " + std::to_string(config.dynamic_shared) +
+                       " of dynamic shared memory: at most " + std::to_string(most));
+  }
+  if (config.kernel->local_bytes > kMaxLocal) {
+    refuse(config, std::to_string(config.kernel->local_bytes) + " bytes of local memory a thread: at most " +
+                       std::to_string(kMaxLocal));
+  }
+  if (config.registers * config.block.count() > options.registers_per_sm) {
+    refuse(config, std::to_string(config.registers) + " registers for each of " + std::to_string(config.block.count()) +
+                       " threads: an SM has " + std::to_string(options.registers_per_sm));
+  }
+}
+
+void check_shape(const LaunchConfig& config, const Options& options) {
+  const Kernel& kernel = *config.kernel;
+  check_extent(config, "grid", config.grid, kMaxGrid);
+  check_extent(config, "block", config.block, kMaxBlock);
+  const uint64_t threads = config.block.count();
+  if (threads > kMaxThreads) refuse(config, std::to_string(threads) + " threads a CTA");
+  if (product(kernel.maxntid) && threads > product(kernel.maxntid)) refuse(config, "more threads than .maxntid");
+  if (product(kernel.reqntid) && threads != product(kernel.reqntid)) refuse(config, "not the threads of .reqntid");
+  check_cluster(config, options);
   if (config.params.size() != kernel.param_bytes) {
     refuse(config, "the parameter block has " + std::to_string(kernel.param_bytes) + " bytes, not " +
                        std::to_string(config.params.size()));
   }
-  if (kernel.static_shared + config.dynamic_shared > options.shared_per_sm) {
-    refuse(config, std::to_string(config.dynamic_shared) + " bytes of dynamic shared memory");
-  }
+  check_resources(config, options);
 }
 
 // Dimensions of the kernel's .reqnctapercluster, if it has them, or those of the launch.
@@ -178,14 +215,16 @@ std::vector<uint32_t> Machine::take_registers(size_t words) {
   return registers;
 }
 
-void Machine::tick(const Grid& grid, uint64_t instructions) {
+void Machine::tick(const Warp& warp, uint64_t instructions) {
   now_ += instructions;
-  counters_[grid.index].instructions += instructions;
+  counters_[warp.cta.grid->index].instructions += instructions;
   instructions_ += instructions;
+  if (instructions_ >= next_question_) {
+    next_question_ = instructions_ + kQuestionInterval;
+    if (interrupted && interrupted()) halted_ = true;
+  }
   if (options.max_instructions == 0 || instructions_ <= options.max_instructions || halted_) return;
-  const std::string limit = std::to_string(options.max_instructions);
-  report(code::kDeadlock, "the run has not ended after " + limit + " instructions",
-         Site{grid.config.kernel, nullptr, grid.index, 0, 0, 0});
+  report_limit(warp);
   halted_ = true;
 }
 

@@ -72,7 +72,7 @@ class Machine {
   const LaunchCounters& counters(size_t launch) const { return counters_[launch]; }
   // Time of %clock and %globaltimer: instructions executed by the machine so far.
   uint64_t now() const { return now_; }
-  void tick(const Grid& grid, uint64_t instructions);
+  void tick(const Warp& warp, uint64_t instructions);
   void note_bytes_in_flight(Cta& cta, int64_t change);
 
   // Register files are used again: fresh pages are what costs most of a short warp. Contents are left over.
@@ -92,6 +92,9 @@ class Machine {
 
   // Takes the next cluster of the grid that has not started, as clusterlaunchcontrol.try_cancel does; false if none.
   bool cancel_cluster(Grid& grid, Dim3* first_cta);
+
+  // Asked now and then while warps run: true ends the run.
+  std::function<bool()> interrupted;
 
   // Asked when no warp can run and no operation is ready: true if lanes were woken (a wait of limited time has ended).
   std::vector<std::function<bool()>> when_stuck;
@@ -120,6 +123,8 @@ class Machine {
   bool run_cluster(Cluster& cluster);
   bool end_back_off();
   void report_deadlock();
+  void report_limit(const Warp& warp);
+  void write_trace(const std::vector<std::string>& lines);
 
   struct ByAge {
     bool operator()(const Cluster* a, const Cluster* b) const { return a->age < b->age; }
@@ -131,7 +136,7 @@ class Machine {
   std::map<std::pair<const Program*, uint32_t>, uint64_t> variable_addresses_;
   std::vector<LaunchCounters> counters_;
   std::mt19937_64 random_;
-  uint64_t now_ = 0, instructions_ = 0, next_age_ = 0, seen_changes_ = 0;
+  uint64_t now_ = 0, instructions_ = 0, next_question_ = 0, next_age_ = 0, seen_changes_ = 0;
   uint32_t idle_rounds_ = 0;
   bool halted_ = false;
   std::string trace_;

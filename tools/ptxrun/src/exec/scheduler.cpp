@@ -34,6 +34,27 @@ std::string state_of(const Group& group) {
   }
 }
 
+Site site_of(const Warp& warp, const Group& group) {
+  return {&warp.kernel, &warp.kernel.code[group.pc], warp.cta.grid->index, warp.cta.linear, warp.index, group.lanes};
+}
+
+// Its lanes wait for each other at different instructions.
+bool waits_for_itself(const Warp& warp) {
+  const auto awaits = [](const Group& group) { return group.state == GroupState::Await; };
+  return !warp.groups().empty() && std::all_of(warp.groups().begin(), warp.groups().end(), awaits);
+}
+
+template <class F>
+void for_warps(const Machine& machine, const F& f) {
+  for (const auto& grid : machine.grids) {
+    for (const auto& cluster : grid->live) {
+      for (const auto& cta : cluster->ctas) {
+        for (const auto& warp : cta->warps) f(*warp);
+      }
+    }
+  }
+}
+
 void trace_warp(const Warp& warp, std::vector<std::string>& lines) {
   for (const Group& group : warp.groups()) {
     const ast::Instruction& source = *warp.kernel.code[group.pc].source;
@@ -117,25 +138,35 @@ bool Machine::wake_something() {
 void Machine::report_deadlock() {
   std::vector<std::string> lines;
   Site site;
-  for (const auto& grid : grids) {
-    for (const auto& cluster : grid->live) {
-      for (const auto& cta : cluster->ctas) {
-        for (const auto& warp : cta->warps) {
-          if (site.kernel == nullptr && !warp->groups().empty()) {
-            const Group& group = warp->groups().front();
-            site = {&warp->kernel, &warp->kernel.code[group.pc], grid->index, cta->linear, warp->index, group.lanes};
-          }
-          trace_warp(*warp, lines);
-        }
-      }
+  for_warps(*this, [&](const Warp& warp) {
+    if (site.kernel == nullptr && !warp.groups().empty()) site = site_of(warp, warp.groups().front());
+    if (waits_for_itself(warp)) {
+      report(code::kNotConverged, "the other lanes of the warp never come here", site_of(warp, warp.groups().front()));
     }
-  }
+    trace_warp(warp, lines);
+  });
   for (const AsyncOp* op : async.pending()) lines.push_back("pending: " + op->describe());
-  for (size_t i = 0; i < std::min(lines.size(), kTraceLines); ++i) trace_ += lines[i] + "\n";
-  if (lines.size() > kTraceLines) trace_ += std::to_string(lines.size() - kTraceLines) + " more\n";
+  write_trace(lines);
   const std::string first = lines.empty() ? "no CTA can start" : lines.front();
   report(code::kDeadlock, "no warp can run and nothing is pending; " + first, site);
   halted_ = true;
+}
+
+void Machine::report_limit(const Warp& warp) {
+  std::vector<std::string> lines;
+  for_warps(*this, [&](const Warp& other) { trace_warp(other, lines); });
+  write_trace(lines);
+  Site site{&warp.kernel, nullptr, warp.cta.grid->index, warp.cta.linear, warp.index, warp.live};
+  for (const Group& group : warp.groups()) {
+    if (group.state == GroupState::Ready) site = site_of(warp, group);
+  }
+  report(code::kInstructionLimit,
+         "the run has not ended after " + std::to_string(options.max_instructions) + " instructions", site);
+}
+
+void Machine::write_trace(const std::vector<std::string>& lines) {
+  for (size_t i = 0; i < std::min(lines.size(), kTraceLines); ++i) trace_ += lines[i] + "\n";
+  if (lines.size() > kTraceLines) trace_ += std::to_string(lines.size() - kTraceLines) + " more\n";
 }
 
 }  // namespace ptxrun

@@ -19,7 +19,7 @@ class WaitObject {
   WaitObject& operator=(const WaitObject&) = delete;
 
   // For the deadlock trace: what is waited for and its state, for example
-  // "mbarrier at shared+0x408, phase 3, 1 of 33 arrivals pending, 4096 bytes pending".
+  // "mbarrier at shared+0x408 of CTA 0, phase 3 (parity 1; pending: 1 of 33 arrivals, 4096 bytes)".
   virtual std::string describe() const = 0;
 
   bool has_waiters() const { return !waiters_.empty(); }

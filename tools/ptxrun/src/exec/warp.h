@@ -172,8 +172,9 @@ class Warp {
   void report_unready(const Instr& instr, LaneMask active);
   void report_held(const Instr& instr, uint32_t row, LaneMask active);
 
-  bool converged(const Instr& instr, LaneMask active) const;
-  LaneMask members(const Instr& instr, LaneMask active) const;
+  LaneMask converged(const Instr& instr, LaneMask active) const;
+  void await_others(LaneMask lanes);
+  Step execute_together(const Instr& instr, LaneMask active);
   void advance(const Instr& instr, Step step);
   void note_backward_branch();
   Group split(LaneMask lanes) const;

@@ -61,6 +61,7 @@ struct Access {
   Proxy proxy = Proxy::Generic;
   Order order = Order::Weak;
   Scope scope = Scope::None;
+  bool read_only = false;  // ld.global.nc: nothing in the launch may write the bytes
   Agent* agent = nullptr;
   const Site* site = nullptr;
 };

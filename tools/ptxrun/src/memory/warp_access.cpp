@@ -1,6 +1,7 @@
 #include "memory/warp_access.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "exec/machine.h"
 
@@ -16,14 +17,14 @@ struct Range {
 
 class Toucher {
  public:
-  Toucher(Warp& warp, const Access& access, uint32_t bytes, LaneBytes& out)
-      : warp_(warp), access_(access), bytes_(bytes), out_(out) {}
+  Toucher(Warp& warp, const Access& access, uint32_t bytes, uint32_t used, LaneBytes& out)
+      : warp_(warp), access_(access), bytes_(bytes), used_(used), out_(out) {}
 
   void add(int lane, Place place) {
     // A lane that is out of bounds has a range of its own: it alone is to be reported.
     const bool bad = place.offset + bytes_ > place.region->bytes;
     const bool same_region = place.region == range_.region && range_.lanes != 0 && !bad;
-    const bool adjacent = same_region && place.offset == range_.offset + range_.bytes;
+    const bool adjacent = used_ == 0 && same_region && place.offset == range_.offset + range_.bytes;
     // Lanes that read one address are one access; writes of one address by two lanes are not told apart from it.
     const bool same = same_region && place.offset == last_offset_;
     if (!adjacent && !same) {
@@ -40,7 +41,7 @@ class Toucher {
   void flush() {
     if (range_.lanes == 0) return;
     warp_.site(range_.lanes);
-    uint8_t* data = warp_.machine.memory.touch(access_, *range_.region, range_.offset, range_.bytes);
+    uint8_t* data = touch();
     for (LaneMask rest = range_.lanes; rest; rest &= rest - 1) {
       const int lane = std::countr_zero(rest);
       out_.at[lane] = data != nullptr ? data + (offsets_[lane] - range_.offset) : nullptr;
@@ -49,9 +50,27 @@ class Toucher {
   }
 
  private:
+  uint8_t* touch() {
+    Memory& memory = warp_.machine.memory;
+    if (used_ == 0 || range_.offset + bytes_ > range_.region->bytes) {
+      return memory.touch(access_, *range_.region, range_.offset, range_.bytes);
+    }
+    uint8_t* data = nullptr;
+    for (uint32_t at = 0; used_ >> at != 0;) {
+      at += static_cast<uint32_t>(std::countr_zero(used_ >> at));
+      const auto count = static_cast<uint32_t>(std::countr_one(used_ >> at));
+      uint8_t* const part = memory.touch(access_, *range_.region, range_.offset + at, count);
+      if (part == nullptr) return nullptr;
+      data = part - at;
+      at += count;
+    }
+    return data;
+  }
+
   Warp& warp_;
   const Access& access_;
   const uint32_t bytes_;
+  const uint64_t used_;
   LaneBytes& out_;
   Range range_;
   uint64_t last_offset_ = 0;
@@ -77,16 +96,17 @@ uint64_t lane_address(Warp& warp, const Operand& address, int lane) {
 }
 
 void touch_lanes(Warp& warp, LaneMask active, const Operand& address, Space space, uint32_t bytes, Access::Kind kind,
-                 Order order, Scope scope, LaneBytes& out) {
+                 Order order, Scope scope, LaneBytes& out, uint32_t used, bool read_only) {
   uint64_t addresses[kWarpLanes];
   lane_addresses(warp, address, addresses);
   Access access;
   access.kind = kind;
   access.order = order;
   access.scope = scope;
+  access.read_only = read_only;
   access.agent = &warp.agent;
   access.site = &warp.site(active);
-  Toucher toucher(warp, access, bytes, out);
+  Toucher toucher(warp, access, bytes, used, out);
   LaneMask misaligned = 0;
   for (LaneMask rest = active; rest; rest &= rest - 1) {
     const int lane = std::countr_zero(rest);

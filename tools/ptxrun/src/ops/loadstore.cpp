@@ -14,6 +14,8 @@ struct LoadStoreModifiers {
   uint8_t element_bytes;
   uint8_t count;
   bool is_signed;  // ld: the register gets the sign
+  bool read_only;  // ld.nc
+  uint32_t used;   // ld: bytes whose value matters; 0: all of them
 };
 
 // op(0) is the address, op(1...) the elements; `_` skips one.
@@ -68,7 +70,7 @@ Step run_load(Warp& warp, const Instr& instr, LaneMask active) {
   const uint32_t size = uint32_t{mods.element_bytes} * mods.count;
   if (mods.memory.order != Order::Weak) ++warp.polls;
   touch_lanes(warp, active, instr.op(0), mods.memory.space, size, Access::Kind::Read, mods.memory.order,
-              mods.memory.scope, bytes);
+              mods.memory.scope, bytes, mods.used, mods.read_only);
   for (int i = 0; i < mods.count; ++i) {
     const Operand& op = instr.op(1 + i);
     if (op.kind == Operand::Kind::None) continue;
@@ -157,17 +159,30 @@ void for_vector(Decoder& d, const ast::Operand& operand, int count, F&& f) {
   for (const ast::Operand& part : operand.parts) f(part);
 }
 
+// Bytes of the pragma in front, without elements that go nowhere; 0: all.
+uint32_t used_bytes(const Decoder& d, const LoadStoreModifiers& mods) {
+  const uint64_t element = (uint64_t{1} << mods.element_bytes) - 1;
+  const uint64_t all = (uint64_t{1} << mods.element_bytes * mods.count) - 1;
+  uint64_t used = all & d.source().used_bytes;
+  const std::vector<ast::Operand>& parts = d.operand(0).parts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].kind == ast::OperandKind::Sink) used &= ~(element << i * mods.element_bytes);
+  }
+  return used == all ? 0 : static_cast<uint32_t>(used);
+}
+
 void decode_load(Decoder& d, Instr& out) {
   out.op_class = OpClass::Memory;
   bool has_policy = false;
   LoadStoreModifiers mods = take_modifiers(d, &has_policy);
-  d.modifiers().take("nc");
+  mods.read_only = d.modifiers().take("nc");
   const bool entry_param = mods.memory.space == Space::Param && d.is_entry_param(d.operand(1));
   if (mods.memory.space == Space::Param && d.is_local_param(d.operand(1))) mods.memory.space = Space::Local;
   d.address(d.operand(1));
   const int bits = 8 * mods.element_bytes;
   for_vector(d, d.operand(0), mods.count, [&](const ast::Operand& part) { write_element(d, part, bits); });
   if (has_policy) d.read(d.operand(2), 64);
+  mods.used = used_bytes(d, mods);
   out.set_mods(mods);
   out.handler = entry_param ? run_load_param : run_load;
   d.finish(has_policy ? 3 : 2);

@@ -68,8 +68,9 @@ void for_live_ctas(Machine& machine, F f) {
 
 std::string Mbarrier::describe() const {
   return "mbarrier at shared+" + hex(offset) + " of CTA " + std::to_string(cta.linear) + ", phase " +
-         std::to_string(phase - first) + ", " + std::to_string(pending) + " of " + std::to_string(phase_expected) +
-         " arrivals and " + std::to_string(tx) + " bytes pending";
+         std::to_string(phase - first) + " (parity " + std::to_string((phase - first) & 1) +
+         "; pending: " + std::to_string(pending) + " of " + std::to_string(phase_expected) + " arrivals, " +
+         std::to_string(tx) + " bytes)";
 }
 
 void mbarrier_arrive(Mbarrier& barrier, uint32_t count, const check::View& view, const Site& site) {

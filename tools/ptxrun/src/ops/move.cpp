@@ -103,7 +103,7 @@ Step run_time(Warp& warp, const Instr& instr, LaneMask active) {
   const uint64_t now = warp.machine.now();
   ++warp.polls;
   for_lanes(active, [&](int lane) { d[lane] = static_cast<T>(kPart == Timer::High ? now >> 32 : now); });
-  warp.machine.tick(*warp.cta.grid, 0);
+  warp.machine.tick(warp, 0);
   return Step::Next;
 }
 

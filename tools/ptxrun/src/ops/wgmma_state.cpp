@@ -20,8 +20,16 @@ WgmmaRows::WgmmaRows(Grid& grid) {
 }
 
 void WgmmaCounts::on_end(Cta& cta) {
+  constexpr size_t kThreadsInGroup = kWarpsInGroup * kWarpLanes;
+  const size_t threads = cta.grid->config.block.count();
   for (size_t warp = 0; warp < issued.size(); ++warp) {
     const size_t first = warp / kWarpsInGroup * kWarpsInGroup;
+    if (warp == first && issued[warp] != 0 && threads < first * kWarpLanes + kThreadsInGroup) {
+      cta.machine->report(code::kNotConverged,
+                          "a warpgroup of " + std::to_string(threads - first * kWarpLanes) +
+                              " threads: wgmma needs all 128, from a warp whose number is a multiple of 4",
+                          last[warp]);
+    }
     if (issued[warp] == issued[first]) continue;
     const size_t fuller = issued[warp] > issued[first] ? warp : first;
     cta.machine->report(code::kNotConverged,

@@ -5,10 +5,13 @@
 namespace ptxrun::shim {
 namespace {
 
+using Extent = std::array<unsigned, 3>;
+constexpr Extent kMaxGrid = {0x7FFFFFFF, 65535, 65535}, kMaxBlock = {1024, 1024, 64};
 constexpr unsigned kMaxThreads = 1024, kPortableCluster = 8, kMaxCluster = 16;
 
-std::array<unsigned, 3> extent(dim3 value) { return {value.x, value.y, value.z}; }
-unsigned volume(const std::array<unsigned, 3>& of) { return of[0] * of[1] * of[2]; }
+Extent extent(dim3 value) { return {value.x, value.y, value.z}; }
+uint64_t volume(const Extent& of) { return uint64_t{of[0]} * of[1] * of[2]; }
+bool within(const Extent& of, const Extent& most) { return of[0] <= most[0] && of[1] <= most[1] && of[2] <= most[2]; }
 
 cudaError_t read_attributes(const cudaLaunchConfig_t& config, LaunchRecord& launch) {
   for (unsigned i = 0; i < config.numAttrs; ++i) {
@@ -39,6 +42,7 @@ cudaError_t check_shape(const LaunchRecord& launch, const Kernel& kernel) {
   for (const auto& extents : {launch.grid, launch.block, launch.cluster}) {
     if (volume(extents) == 0) return cudaErrorInvalidConfiguration;
   }
+  if (!within(launch.grid, kMaxGrid) || !within(launch.block, kMaxBlock)) return cudaErrorInvalidConfiguration;
   if (volume(launch.block) > kMaxThreads) return cudaErrorInvalidConfiguration;
   for (int i = 0; i < 3; ++i) {
     if (launch.grid[i] % launch.cluster[i] != 0) return cudaErrorInvalidConfiguration;

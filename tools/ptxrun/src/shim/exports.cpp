@@ -1,5 +1,6 @@
 // What ptxrun/host_shim.py calls in a program that was linked with the shim.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "shim/device.h"
@@ -64,6 +65,17 @@ PTXRUN_EXPORT const char* ptxrun_take_launches() {
   text += "]";
   launches().clear();
   return text.c_str();
+}
+
+// Called when the program ends by exit() instead of returning from main(), before its statics are destroyed; nullptr:
+// no longer.
+PTXRUN_EXPORT void ptxrun_set_at_exit(void (*function)()) {
+  static void (*at_exit)() = nullptr;
+  static const int registered = std::atexit([] {
+    if (at_exit != nullptr) at_exit();
+  });
+  (void)registered;
+  at_exit = function;
 }
 
 // Called whenever the program could see the results of launches.

@@ -41,10 +41,13 @@ struct Operand {
   std::vector<Operand> parts;
 };
 
+constexpr uint32_t kAllBytes = ~uint32_t{0};
+
 struct Instruction {
   int line = 0;
-  std::string text;   // as written, without comments
-  std::string guard;  // register name or empty
+  uint32_t used_bytes = kAllBytes;  // of a load: those whose value matters, by .pragma "used_bytes_mask"
+  std::string text;                 // as written, without comments
+  std::string guard;                // register name or empty
   bool guard_negated = false;
   std::string opcode;  // with all modifiers: ld.global.v4.u32
   std::vector<Operand> operands;

@@ -1,5 +1,7 @@
 // Function bodies: statements, nested scopes, labels.
+#include <cstdlib>
 #include <unordered_map>
+#include <utility>
 
 #include "text/parser.h"
 
@@ -43,6 +45,7 @@ class BodyParser {
   }
 
   void parse_block(int scope) {
+    const Nesting level(tokens_);
     while (!tokens_.take("}")) {
       if (tokens_.at_end()) tokens_.fail("unterminated function body");
       parse_statement(scope);
@@ -76,11 +79,19 @@ class BodyParser {
     } else if (name == ".loc" || name == ".file") {
       tokens_.skip_line();
     } else if (name == ".pragma") {
-      tokens_.next();
+      parse_pragma(tokens_.next().text);
       tokens_.expect(";");
     } else {
       tokens_.fail("unknown directive in a body: " + std::string(name));
     }
+  }
+
+  // `used_bytes_mask N` belongs to the load behind it; others are hints.
+  void parse_pragma(std::string_view text) {
+    constexpr std::string_view kUsedBytes = "used_bytes_mask ";
+    if (!text.starts_with(kUsedBytes)) return;
+    const std::string mask(text.substr(kUsedBytes.size()));
+    used_bytes_ = static_cast<uint32_t>(std::strtoul(mask.c_str(), nullptr, 0));
   }
 
   void declare_variables(int scope, StateSpace space) {
@@ -112,6 +123,7 @@ class BodyParser {
     const size_t start = tokens_.position();
     ast::Instruction instruction;
     instruction.line = tokens_.line();
+    instruction.used_bytes = std::exchange(used_bytes_, ast::kAllBytes);
     if (tokens_.take("@")) {
       instruction.guard_negated = tokens_.take("!");
       instruction.guard = tokens_.word();
@@ -153,6 +165,7 @@ class BodyParser {
   std::vector<Scope> scopes_;
   std::vector<int> scopes_of_;      // of each instruction
   std::vector<int> target_scopes_;  // of each .branchtargets
+  uint32_t used_bytes_ = ast::kAllBytes;
 };
 
 }  // namespace

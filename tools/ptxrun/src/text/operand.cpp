@@ -115,6 +115,7 @@ int64_t parse_integer(TokenStream& tokens) {
 }
 
 ast::Operand parse_operand(TokenStream& tokens) {
+  const Nesting level(tokens);
   if (tokens.is("{")) return parse_list(tokens, OperandKind::Vector, "{", "}");
   if (tokens.is("(")) return parse_list(tokens, OperandKind::Group, "(", ")");
   if (tokens.is("[")) return parse_address(tokens);

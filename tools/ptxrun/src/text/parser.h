@@ -36,9 +36,26 @@ class TokenStream {
   [[noreturn]] void fail(const std::string& reason) const;
 
  private:
+  friend class Nesting;
   std::string_view source_;
   std::vector<Token> tokens_;
   size_t at_ = 0;
+  int depth_ = 0;
+};
+
+// A level of braces, brackets or operands, which recursion follows: fails where no PTX goes.
+class Nesting {
+ public:
+  explicit Nesting(TokenStream& tokens) : tokens_(tokens) {
+    constexpr int kDeepest = 256;
+    if (++tokens_.depth_ > kDeepest) tokens_.fail("nested too deeply");
+  }
+  ~Nesting() { --tokens_.depth_; }
+  Nesting(const Nesting&) = delete;
+  Nesting& operator=(const Nesting&) = delete;
+
+ private:
+  TokenStream& tokens_;
 };
 
 // A number token with an optional sign; floats give their bits.

@@ -10,6 +10,11 @@ namespace {
 using ast::StateSpace;
 using ast::Variable;
 
+// Beyond what a kernel can declare.
+constexpr int64_t kMaxRegisters = 1 << 20;
+constexpr int64_t kMaxAlign = 1 << 16;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 31;
+
 struct Declaration {
   uint32_t align = 0;
   uint32_t vector = 1;
@@ -23,8 +28,9 @@ Declaration parse_declaration(TokenStream& tokens) {
   while (tokens.peek().kind == TokenKind::Directive) {
     const std::string word(tokens.next().text.substr(1));
     if (word == "align") {
-      const auto align = static_cast<uint32_t>(parse_integer(tokens));
-      if (!pointee) result.align = align;
+      const int64_t align = parse_integer(tokens);
+      if (align <= 0 || (align & (align - 1)) != 0 || align > kMaxAlign) tokens.fail("an alignment is a power of two");
+      if (!pointee) result.align = static_cast<uint32_t>(align);
     } else if (word == "v2" || word == "v4") {
       result.vector = word == "v2" ? 2 : 4;
     } else if (word == "ptr") {
@@ -48,7 +54,10 @@ uint64_t parse_dimensions(TokenStream& tokens) {
       elements = 0;
       continue;
     }
-    elements *= static_cast<uint64_t>(parse_integer(tokens));
+    const int64_t extent = parse_integer(tokens);
+    if (extent < 0 || static_cast<uint64_t>(extent) > kMaxBytes) tokens.fail("an array of a size that cannot be");
+    elements *= static_cast<uint64_t>(extent);
+    if (elements > kMaxBytes) tokens.fail("an array of a size that cannot be");
     tokens.expect("]");
   }
   return elements;
@@ -71,6 +80,7 @@ void parse_symbol(TokenStream& tokens, Variable& variable, uint64_t at, uint64_t
 }
 
 uint64_t parse_initialiser(TokenStream& tokens, Variable& variable, uint64_t at, uint64_t bytes) {
+  const Nesting level(tokens);
   if (tokens.take("{")) {
     while (!tokens.take("}")) {
       at = parse_initialiser(tokens, variable, at, bytes);
@@ -125,6 +135,7 @@ void parse_variables(TokenStream& tokens, StateSpace space, bool is_extern, std:
     variable.is_extern = is_extern;
     if (tokens.take("<")) {
       const int64_t count = parse_integer(tokens);
+      if (count < 0 || count > kMaxRegisters) tokens.fail("a number of registers that cannot be");
       tokens.expect(">");
       const std::string stem = variable.name;
       for (int64_t i = 0; i < count; ++i) {

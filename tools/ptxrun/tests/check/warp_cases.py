@@ -289,8 +289,24 @@ DONE:
         Run(grid=2, block=32, cluster=2),
     ),
     Twins(
+        "read-only load of what the kernel has written",
+        "read_only_path",
+        """
+  ld.param.u64 %rd0, [words];
+  mul.wide.u32 %rd1, %t, 4;
+  add.u64 %rd1, %rd0, %rd1;
+  st.global.u32 [%rd1], %t;
+  bar.sync 0;
+  ld.global<path>.u32 %r0, [%rd0];
+  ld.global.nc.u32 %r1, [%rd0+512];
+""",
+        {"path": ".nc"},
+        {"path": ""},
+        Run({"words": WORDS}),
+    ),
+    Twins(
         "half a warp at an aligned barrier",
-        "deadlock",
+        "not_converged",
         """
   setp.lt.u32 %p0, %lane, 16;
   <all>
@@ -304,6 +320,7 @@ DONE:
         {"all": ""},
         {"all": "bar.warp.sync 0xffffffff;\n  bar.sync 0;\n  bra DONE;"},
         Run(block=32),
+        also=("deadlock",),
         message="waits for other lanes of the warp",
     ),
     Twins(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 from kernel_text import Run, clean, every_schedule, launch
@@ -228,7 +230,9 @@ def test_lanes_that_never_arrive() -> None:
 LOW:
   shfl.sync.idx.b32 %r0, %lane, 0, 31, -1;
 """
-    assert "deadlock" in findings(body)
+    found = findings(body)
+    assert "deadlock" in found
+    assert "never come" in found["not_converged"]
 
 
 def test_a_shuffle_from_a_lane_outside_the_mask() -> None:
@@ -252,4 +256,21 @@ def test_trap_ends_the_run() -> None:
 def test_an_endless_loop_meets_the_limit() -> None:
     report, _ = launch("LOOP:\n  bra LOOP;\n", Run({}, block=32), max_instructions=10000)
     assert report.launches[0].instructions < 20000
-    assert report.findings
+    (finding,) = report.findings
+    assert finding.code == "instruction_limit"
+    assert finding.place.instruction == "bra LOOP"
+    assert "`bra LOOP`" in report.trace
+
+
+def test_a_signal_handler_ends_a_run() -> None:
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(TimeoutError):
+            launch("LOOP:\n  bra LOOP;\n", Run({}, block=32), max_instructions=1 << 36)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ptxrun import Memory, build, description
 from ptxrun.__main__ import main
+from ptxrun.build import BuildError
+from ptxrun.cache import digest
 
 PTX = """
 .version 8.0
@@ -75,6 +78,68 @@ def test_a_run(folder: Path, schedule: str, capsys: pytest.CaptureFixture[str]) 
     assert "0 findings" in printed
 
 
+@pytest.mark.parametrize(("number", "value"), [(2.5, 2.5), (2, 2), ({"float": 3}, 3)])
+def test_a_number_takes_the_parameters_type(folder: Path, number: Any, value: float) -> None:
+    assert main(["run", write(folder, args=["in", "out", 8, number])]) == 0
+    assert np.array_equal(np.load(folder / "out.npy").view(np.float32), np.arange(8) + value)
+
+
+def test_buffers_from_values(tmp_path: Path) -> None:
+    memory = Memory()
+    buffer = description.buffer_from(memory, "x", {"dtype": "int32", "values": [1, 2]}, tmp_path)
+    assert buffer.numpy(np.int32).tolist() == [1, 2]
+    assert description.buffer_from(memory, "y", {"bytes": 16, "readonly": True}, tmp_path).readonly
+    for values in ([1.7], [1 << 40]):
+        with pytest.raises(ValueError, match="no int32"):
+            description.buffer_from(memory, "z", {"dtype": "int32", "values": values}, tmp_path)
+
+
+def test_a_run_has_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "add.ptx").write_text(PTX.replace("DONE:\n", "DONE:\n  bra DONE;\n"))
+    assert main(["run", write(folder), "--max-instructions", "10000"]) == 1
+    assert "instruction_limit" in capsys.readouterr().out
+
+
+def test_an_interrupt_ends_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ptxrun.__main__.run", interrupt)
+    assert main(["run", write(folder)]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_core_that_cannot_be_built_is_exit_status_2(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise BuildError("no compiler")
+
+    monkeypatch.setattr("ptxrun.api.core", fail)
+    assert main(["run", write(folder)]) == 2
+    assert "no compiler" in capsys.readouterr().err
+
+
+def test_checkouts_do_not_share_a_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each asks cmake for a folder of its own in the same cache."""
+    folders: list[str] = []
+
+    def note(command: list[str]) -> None:
+        folders.extend(command[command.index("-B") + 1 :][:1])
+        raise BuildError("enough")
+
+    monkeypatch.setenv("PTXRUN_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "_run", note)
+    for project in ("one", "two"):
+        monkeypatch.setattr(build, "PROJECT", tmp_path / project)
+        monkeypatch.setattr(build, "digest", lambda files, *words: digest([], *words))
+        with pytest.raises(BuildError):
+            build.build_core()
+    assert len(set(folders)) == 2
+
+
 def test_a_finding_is_exit_status_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", write(folder, args=["in", "out", 9, {"float": 1}])]) == 1
     printed = capsys.readouterr().out
@@ -90,6 +155,8 @@ def test_a_finding_is_exit_status_1(folder: Path, capsys: pytest.CaptureFixture[
         ({"kernel": "other"}, "add_to"),
         ({"ptx": "missing.ptx"}, "missing.ptx"),
         ({"args": ["in", "out", 1 << 40, {"float": 1}]}, "too big"),
+        ({"args": ["in", "out", 8.5, 1]}, "no integer"),
+        ({"args": ["in", "out", 8, None]}, "argument"),
     ],
 )
 def test_wrong_inputs_are_exit_status_2(

@@ -63,6 +63,19 @@ def test_what_the_runtime_would_refuse() -> None:
     assert fill(*words(0), 0, 228 << 10, 1) == INVALID_VALUE
     assert fill(*words(0), 0, 0, 3) == INVALID_CONFIGURATION  # a grid of 4 in clusters of 3
     assert len(program().take_launches()) == 1
+    shape = program().library.launch_shape
+    assert shape(65535, 64) == 0
+    assert shape(70000, 1) == INVALID_CONFIGURATION
+    assert shape(1, 65) == INVALID_CONFIGURATION
+    assert len(program().take_launches()) == 1
+
+
+def test_a_call_that_the_shim_does_not_have_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "managed.cu"
+    source.write_text("int make(void** at) { return cudaMallocManaged(at, 16); }\n")
+    unit = compile_object(source, ["-std=c++20", "-Xcompiler=-fPIC", *architecture_flags(["90a"])])
+    with pytest.raises(RuntimeError, match="does not have: cudaMallocManaged"):
+        link_program([unit], "managed")
 
 
 def test_the_device_chooses_the_module() -> None:

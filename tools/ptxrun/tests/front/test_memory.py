@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,3 +78,19 @@ def test_dense_strides() -> None:
     assert TensorMap(0, "u4_align8", (256, 4, 3), (256, 1, 1)).dense_strides() == [128, 512]
     assert TensorMap(0, "tf32", (8, 4), (8, 1)).dense_strides() == [32]
     assert TensorMap(0, "bf16", (8, 4), (8, 1)).dense_strides() == [16]
+
+
+def test_a_read_only_array_is_no_memory_to_write(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(4, np.int32))
+    for array in (np.load(tmp_path / "x.npy", mmap_mode="r"), np.frombuffer(bytes(16), np.int32)):
+        with pytest.raises(ValueError, match="readonly=True"):
+            Memory().add(array, "x")
+        assert Memory().add(array, "x", readonly=True).readonly
+
+
+@pytest.mark.parametrize(
+    "change", [{"dtype": "float"}, {"swizzle": 100}, {"interleave": 3}, {"dims": (), "box": ()}, {"dims": (64, -1)}]
+)
+def test_values_that_a_tensor_map_does_not_know(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="TensorMap: "):
+        bytes(TensorMap(**{**GOOD, **change}))

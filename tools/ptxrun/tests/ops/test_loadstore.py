@@ -249,3 +249,33 @@ def test_counters() -> None:
     assert data.bytes_written == 0
     assert data.bytes_read == sum(times * count for times, count in data.read_histogram.items())
     assert sum(data.read_histogram.values()) == 256
+
+
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_bytes_of_a_load_that_nobody_uses(space: str) -> None:
+    """A struct of 5 bytes in 8, loaded whole; and a vector of which one element is used."""
+    base = "%rd3" if space == "global" else "tile"
+    body = f"""
+  st.{space}.u32 [{base}], 7;
+  st.{space}.u8 [{base}+4], 8;
+  {{pragma}}
+  ld.{space}.v2.u32 {{{{%r0, %r1}}}}, [{base}];
+  st.global.u32 [%rd1], %r0;
+  {{second}}
+"""
+    both = "cvt.u16.u32 %h0, %r1;\n  st.global.u8 [%rd1], %h0;"
+    assert codes(body.format(pragma="", second=both)) == ["uninitialised_read"]
+    assert codes(body.format(pragma='.pragma "used_bytes_mask 31";', second=both)) == []
+    assert codes(body.format(pragma='.pragma "used_bytes_mask 0x3F";', second=both)) == ["uninitialised_read"]
+    assert codes(body.format(pragma="", second="")) == []
+    assert codes(body.format(pragma="", second="").replace("%r0, %r1}", "_, %r0}")) == ["uninitialised_read"]
+
+
+def test_bytes_that_nobody_uses_must_exist() -> None:
+    """The whole access is inside the buffer or out of bounds."""
+    body = '  .pragma "used_bytes_mask 1";\n  ld.global.v2.u32 {%r0, %r1}, [%rd0+{}];\n'
+    body += "  st.global.u32 [%rd1], %r0;\n"
+    data = {"data": np.zeros(65, np.uint32), "out": 512}
+    for offset, expected in [(248, []), (256, ["out_of_bounds"])]:
+        report, _ = launch(PLACE + body.replace("{}", str(offset)), Run(data, block=32))
+        assert list(report.codes) == expected

@@ -148,7 +148,7 @@ def test_deadlock_names_phase_and_counts() -> None:
     body = init_barriers(3) + "  @!%p7 mbarrier.arrive.shared::cta.b64 _, [bars];\n" + wait("bars", 0, "WAIT")
     report, _ = launch(OUT + body, Run({"out": 256}))
     assert report.codes == {"deadlock": 1}
-    assert "phase 0, 2 of 3 arrivals and 0 bytes pending" in report.trace
+    assert "phase 0 (parity 0; pending: 2 of 3 arrivals, 0 bytes)" in report.trace
     assert report.trace.count("warp ") >= 2
 
 

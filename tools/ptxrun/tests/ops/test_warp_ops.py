@@ -152,3 +152,47 @@ def test_special_registers() -> None:
     for name, f in zip(names, values, strict=True):
         out = words(f"  mov.u32 %r1, {name};\n", np.zeros(64, np.uint32), 64)
         assert out.tolist() == [f(t) & 0xFFFFFFFF for t in range(64)], name
+
+
+MEMBERS_OF_16 = {
+    "shfl": "shfl.sync.idx.b32 %r1, %r0, 3, 31, {mask};",
+    "vote": "vote.sync.ballot.b32 %r1, %p0, {mask};",
+    "redux": "redux.sync.add.u32 %r1, %r0, {mask};",
+    "match": "match.any.sync.b32 %r1, %r0, {mask};",
+    "elect": "elect.sync %r1|%p1, {mask};",
+    "bar.warp": "bar.warp.sync {mask};",
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS_OF_16)
+@pytest.mark.parametrize(("mask", "outside"), [("0xFFFF", 0xFFFF0000), ("0", 0xFFFFFFFF), ("-1", 0)])
+def test_a_lane_that_its_own_mask_does_not_name(name: str, mask: str, outside: int) -> None:
+    body = HEAD + "  setp.ne.u32 %p0, %r0, 0;\n  " + MEMBERS_OF_16[name].format(mask=mask)
+    report, _ = launch(body, Run({"data": np.zeros(32, np.uint32), "out": 128}, block=32))
+    assert [(finding.code, finding.place.lanes) for finding in report.findings] == [("not_converged", outside)] * (
+        outside != 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("instruction", "expected"),
+    [
+        ("shfl.sync.idx.b32 %r1, %t, 20, 31, %r3;", [20] * 16 + [20] * 16),
+        ("vote.sync.ballot.b32 %r1, %p1, %r3;", [0xFF] * 16 + [0xFF0000] * 16),
+        ("redux.sync.max.u32 %r1, %t, %r3;", [15] * 16 + [31] * 16),
+        ("elect.sync %r1|%p2, %r3;", [0] * 16 + [16] * 16),
+    ],
+)
+def test_halves_of_a_warp_with_masks_of_their_own(instruction: str, expected: list[int]) -> None:
+    """Both halves come together, and each is a group of its own; a shuffle out of it is a fault."""
+    body = f"""
+  setp.lt.u32 %p0, %t, 16;
+  selp.b32 %r3, 0xFFFF, 0xFFFF0000, %p0;
+  and.b32 %r4, %t, 15;
+  setp.lt.u32 %p1, %r4, 8;
+  {instruction}
+  st.global.b32 [%rd1], %r1;
+"""
+    report, buffers = launch(HEAD + body, Run({"data": np.zeros(32, np.uint32), "out": 128}, block=32))
+    assert set(report.codes) == ({"not_converged"} if "shfl" in instruction else set())
+    assert buffers["out"].numpy(np.uint32).tolist() == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import ptxrun
 import pytest
 from canonical_layout import Layout
 from kernel_text import SCHEDULES, clean
@@ -222,3 +223,28 @@ def test_the_correct_order_is_clean() -> None:
 def test_unknown_spellings_are_refused(spelling: str) -> None:
     with pytest.raises(ValueError, match=r"PTX line \d+"):
         faulty(f"  {spelling};\n")
+
+
+WARPGROUP = """
+.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry kernel() {
+  .reg .b64 %rd<2>;
+  .reg .f32 %f<4>;
+  .shared .align 128 .b8 tile[4096];
+  mov.b64 %rd0, 0x0001000100000040;
+  wgmma.fence.sync.aligned;
+  wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd0, %rd0, 0, 1, 1, 0, 0;
+  wgmma.commit_group.sync.aligned;
+  wgmma.wait_group.sync.aligned 0;
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("threads", "complete"), [(32, False), (96, False), (120, False), (128, True), (160, False)])
+def test_a_warpgroup_has_four_warps(threads: int, complete: bool) -> None:
+    launch = ptxrun.Launch(ptxrun.Module(WARPGROUP), "kernel", 1, threads)
+    report = ptxrun.run([launch], ptxrun.Memory())
+    assert ("not_converged" in codes(report)) == (not complete), str(report)

@@ -66,7 +66,8 @@ def test_entry_attributes_and_parameters() -> None:
     module = ptxrun.Module(HEADER + text)
     first, second = module.kernels["first"], module.kernels["second"]
     assert [tuple(slot) for slot in first.params] == [
-        ("a", 0, 8, 8), ("b", 8, 40, 8), ("c", 48, 1, 1), ("d", 52, 4, 4), ("map", 128, 128, 128),
+        ("a", 0, 8, 8, "u64"), ("b", 8, 40, 8, "b8"), ("c", 48, 1, 1, "u8"), ("d", 52, 4, 4, "f32"),
+        ("map", 128, 128, 128, "b8"),
     ]  # fmt: skip
     assert first.param_bytes == 256
     assert tuple(first.maxntid) == (256, 2, 1)
@@ -259,3 +260,65 @@ def test_census_says_what_is_not_modelled() -> None:
     assert not lines["mov.b32"].problem
     assert "vadd" in lines["vadd.u32.u32.u32"].problem
     assert set(lines) == {"mov.b32", "vadd.u32.u32.u32", "add.u32", "ld.param.u64", "ret"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("  add.u32 %r0, " + "(" * 20000, "nested too deeply"),
+        ("  {" * 50000, "nested too deeply"),
+        ("  .reg .b32 %x<4000000000>;", "registers"),
+        ("  .reg .b32 %x<-1>;", "registers"),
+        ("  .shared .b8 s[-4];", "array"),
+        ("  .shared .b8 s[4294967296];", "array"),
+        ("  .shared .b8 s[65536][65536];", "array"),
+        ("  .shared .align 3 .b8 s[4];", "alignment"),
+        ("  tcgen05.ld.sync.aligned.32x32b.x1.b32;", ""),
+    ],
+)
+def test_absurd_text_is_an_error(body: str, reason: str) -> None:
+    assert reason in error(".visible .entry kernel()\n{\n" + body + "\n  ret;\n}\n")
+
+
+def test_braces_may_nest() -> None:
+    assert run_words(entry("  {" * 100 + "  st.global.u32 [%rd0], 3;" + "}" * 100), 1) == [3]
+
+
+@pytest.mark.parametrize(
+    ("body", "spelling"),
+    [
+        ("mov.u32 %r1, %tid.w;", "mov.u32"),
+        ("mov.u32 %r1, %r2, %r3;", "mov.u32"),
+        ("mov.u32.foo %r1, %r2;", "mov.u32.foo"),
+        ("selp.b32 %r1, %r2, 4;", "selp.b32"),
+        ("tcgen05.ld.sync.aligned.32x32b.x1.b32;", "tcgen05.ld.sync.aligned.32x32b.x1.b32"),
+    ],
+)
+def test_census_of_half_an_instruction(body: str, spelling: str) -> None:
+    text = HEADER + entry("  .reg .b32 %r<4>;\n  add.u32 %r2, %r3, 1;\n  " + body)
+    lines = {line.spelling: line for line in ptxrun.Module(text).census()}
+    assert lines[spelling].problem
+
+
+WGMMA = "wgmma.commit_group.sync.aligned;"
+TENSOR = "tcgen05.wait::ld.sync.aligned;"
+POOL = "setmaxnreg.dec.sync.aligned.u32 40;"
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "exists"),
+    [
+        *[("sm_90a", WGMMA, True), ("sm_90", WGMMA, False), ("sm_100a", WGMMA, False), ("sm_50", WGMMA, False)],
+        *[("sm_100a", TENSOR, True), ("sm_103a", TENSOR, True), ("sm_100f", TENSOR, True)],
+        *[("sm_100", TENSOR, False), ("sm_90a", TENSOR, False), ("sm_120a", TENSOR, False)],
+        *[("sm_90a", POOL, True), ("sm_90", POOL, False), ("sm_103a", POOL, True)],
+        *[("sm_90", "griddepcontrol.wait;", True), ("sm_89", "griddepcontrol.wait;", False)],
+        *[("sm_80", "cp.async.commit_group;", True), ("sm_75", "cp.async.commit_group;", False)],
+        *[("sm_80", "cp.async.bulk.commit_group;", False), ("sm_50", "bar.sync 0;", True)],
+    ],
+)
+def test_families_belong_to_targets(target: str, body: str, exists: bool) -> None:
+    text = HEADER.replace("sm_90a", target) + entry("  " + body)
+    problems = [line.problem for line in ptxrun.Module(text).census() if line.problem]
+    assert (not problems) == exists
+    assert all(target in problem for problem in problems)
