@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cake_moe.testing.accumulate import gpu_accumulation
 from cake_moe.testing.compare import compare
-from cake_moe.testing.inputs import MoeInputs, make_inputs
+from cake_moe.testing.inputs import MoeInputs, make_inputs, shared_weights
 from cake_moe.testing.routings import expert_pool
 from cake_moe.testing.stages import Stages, run
 
@@ -59,3 +59,16 @@ def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
     keep = torch.zeros_like(ids, dtype=torch.bool)
     keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
     return replace(problem, token_selected_experts=torch.where(keep, ids, NO_ROUTE))
+
+
+def crowded(num_tokens: int, rows: dict[int, int], **options: Any) -> MoeInputs:
+    """A problem with `rows[i]` rows in the i-th expert of the pool, one route a token, and empty slots: tiles that are
+    full, nearly so, or just begun, whatever the number of tokens."""
+    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
+    chosen = torch.repeat_interleave(torch.tensor([POOL[i] for i in rows]), torch.tensor(list(rows.values())))
+    tokens = torch.linspace(0, num_tokens - 1, len(chosen)).long()
+    ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
+    ids[tokens, torch.arange(len(chosen)) % ids.shape[1]] = chosen.int()
+    problem = replace(problem, token_selected_experts=ids)
+    shared_weights("unit").touch(problem.active_experts)
+    return problem
