@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,16 @@ from ptx_operator import Call
 from ptxrun.api import Schedule
 from torch import Tensor
 
+from cake_moe.layout import TOP_K
 from cake_moe.testing.accumulate import gpu_accumulation
 from cake_moe.testing.compare import compare
 from cake_moe.testing.inputs import MoeInputs, make_inputs, shared_weights
-from cake_moe.testing.routings import expert_pool
+from cake_moe.testing.routings import expert_pool, make_routing
 from cake_moe.testing.stages import Stages, run
 
 SCHEDULES: list[Schedule] = ["early", "late", "random"]
 POOL = expert_pool(16)
+WIDE_POOL = expert_pool(20)
 NO_ROUTE = -1
 KINDS_OF_INPUT: list[dict[str, Any]] = [
     {"routing": "out_of_range", "route_weight_dtype": torch.float32},
@@ -49,6 +52,40 @@ def same_bits(problem: MoeInputs, output: Tensor, stages: Stages) -> None:
         assert torch.equal(getattr(stages, name), getattr(expected, name)), name
     for name in ("row_route", "hq", "hs"):
         assert torch.equal(getattr(stages, name)[:rows], getattr(expected, name)[:rows]), name
+
+
+def same_under(problem: MoeInputs, schedules: Sequence[tuple[Schedule, int]], arch: str, sm_count: int) -> None:
+    """The whole operator under each (schedule, seed), without a finding: the first run is judged and has the CPU
+    backend's bits, the others have those of the first in every section."""
+    rows = int((problem.token_selected_experts >= 0).sum())
+    first: dict[str, Tensor] = {}
+    for schedule, seed in schedules:
+        call = Call(problem, arch, sm_count=sm_count)
+        call.run(schedule, seed).raise_on_findings()
+        output, stages = call.result()
+        got = {"output": output.view(torch.int16), "route_row": stages.route_row, "xq": stages.xq, "xs": stages.xs}
+        got |= {name: getattr(stages, name)[:rows].view(torch.uint8) for name in ("row_route", "hq", "hs", "y")}
+        if not first:
+            judge(problem, call)
+            same_bits(problem, output, stages)
+            first = got
+        for name, value in got.items():
+            assert torch.equal(value, first[name]), f"{name} under {schedule}, seed {seed}"
+
+
+def spread(num_tokens: int, routing: str, tokens: int = 6, slots: int = TOP_K) -> MoeInputs:
+    """A problem of 20 experts whose ids are those of the named routing in the first `slots` slots of a few tokens, and
+    no route elsewhere. `nan`: uniform, and the first of these tokens holds a NaN."""
+    problem = make_inputs(num_tokens, kind="integer", experts=WIDE_POOL, seed=num_tokens)
+    live = torch.linspace(0, num_tokens - 1, min(tokens, num_tokens)).long()
+    name = "uniform" if routing == "nan" else routing
+    ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
+    ids[live, :slots] = make_routing(name, len(live), seed=num_tokens, experts=WIDE_POOL)[:, :slots]
+    problem = replace(problem, token_selected_experts=ids)
+    if routing == "nan":
+        problem.input[live[0], 100] = torch.nan
+    shared_weights("unit").touch(problem.active_experts)
+    return problem
 
 
 def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
