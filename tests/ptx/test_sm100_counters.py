@@ -11,6 +11,7 @@ from ptx_cases import POOL, crowded, sparse
 from ptx_operator import Call
 from ptxrun import Report
 
+from cake_moe.bench.model import COLUMN_INSTRUCTIONS
 from cake_moe.layout import EXPERTS, FC1_ROWS, FC2_ROWS, HIDDEN, INTERMEDIATE
 from cake_moe.testing.inputs import MoeInputs, make_inputs
 
@@ -126,6 +127,18 @@ def test_bytes_in_flight(num_tokens: int) -> None:
     most = report.launches[call.stages().index("experts")].max_bytes_in_flight_sm
     print(f"M={num_tokens}, {call.plan['path']}: {most} bytes in flight")
     assert most >= LEAST_IN_FLIGHT
+
+
+@pytest.mark.full
+def test_instructions_of_a_row() -> None:
+    """What a row more in a token tile costs both GEMMs, as the time model has it; other warps' waiting blurs it."""
+    counts = {}
+    for rows in (8, 64):
+        call = Call(crowded(2700, {1: rows}), "100a", sm_count=34)
+        counts[rows] = call.run().launches[call.stages().index("experts")].instructions
+    of_a_row = (counts[64] - counts[8]) / 56
+    print(f"{of_a_row:.0f} warp instructions a row")
+    assert of_a_row == pytest.approx(COLUMN_INSTRUCTIONS["sm_100a"], rel=0.02)
 
 
 def test_the_checks_can_fail() -> None:
