@@ -88,10 +88,8 @@ def spread(num_tokens: int, routing: str, tokens: int = 6, slots: int = TOP_K) -
     return problem
 
 
-def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
-    """A problem whose first tokens have `routes` routes in all and whose other slots are empty: few tiles, every row of
-    them exact."""
-    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
+def thin_out(problem: MoeInputs, routes: int) -> MoeInputs:
+    """The problem with `routes` routes in all, spread over its tokens; the other slots are empty."""
     ids = problem.token_selected_experts
     keep = torch.zeros_like(ids, dtype=torch.bool)
     keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
@@ -109,3 +107,8 @@ def crowded(num_tokens: int, rows: dict[int, int], **options: Any) -> MoeInputs:
     problem = replace(problem, token_selected_experts=ids)
     shared_weights("unit").touch(problem.active_experts)
     return problem
+
+
+def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
+    """Few tiles, every row of them exact."""
+    return thin_out(make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options), routes)
