@@ -7,7 +7,6 @@ from functools import cache
 import pytest
 from ptx_cases import crowded, sparse
 from ptx_faults import Fault, Subject
-from ptx_program import SM_COUNT
 from sm90_faults import FUSED as SM90_FUSED
 from sm90_faults import STAGED as SM90_STAGED
 from sm100_faults import FUSED, STAGED, TWO_ATOMS, TWO_SCALE_ATOMS
@@ -37,8 +36,8 @@ QUICK = {  # one of each kind for sm_100a; its others are long tests
 @cache
 def subject(name: str) -> Subject:
     subjects = {
-        "sm90_fused": lambda: Subject(sparse(2, 3), "90a", SM_COUNT),
-        "sm90_staged": lambda: Subject(sparse(65, 3), "90a", SM_COUNT),
+        "sm90_fused": lambda: Subject(sparse(2, 3), "90a"),
+        "sm90_staged": lambda: Subject(sparse(65, 3), "90a"),
         "sm100_fused": lambda: Subject(sparse(2, 3), "100a"),
         "sm100_staged": lambda: Subject(sparse(65, 3), "100a"),
         "sm100_two_atoms": lambda: Subject(crowded(300, {1: 12}), "100a"),
