@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -145,6 +147,18 @@ def check_fat_binary(listing: str, config: dict[str, Any]) -> list[str]:
             built, wanted_for = sorted(kernels.get(name, [])), sorted(declared.get(name, []))
             problems.append(f"kernel {name}: built for {built}, cmake/Sources.cmake declares {wanted_for}")
     return problems
+
+
+def find_cuobjdump() -> Path | None:
+    """That of PATH, else of the pip package."""
+    if found := shutil.which("cuobjdump"):
+        return Path(found)
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "cu13" / "bin" / "cuobjdump"
+        if path.exists():
+            return path
+    return None
 
 
 def fat_binary_listing(cuobjdump: str, path: Path) -> str:

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 import torch
 from gpu_support.plans import DEVICE, has_kernels, plan_rows
-from gpu_support.problems import bits, check, pool_of, problem_of, tile_edge_ids
+from gpu_support.problems import check, pool_of, problem_of, tile_edge_ids
 
 import cake_moe
 from cake_moe.layout import EXPERTS, MAX_TOKENS, TOP_K
+from cake_moe.testing.calls import bits
 from cake_moe.testing.inputs import INPUT_KINDS
 from cake_moe.testing.routings import ROUTING_NAMES
 from cake_moe.testing.stages import run

@@ -11,22 +11,14 @@ import pytest
 import torch
 from gpu_support.graphs import KERNEL, MEMCPY, MEMSET, captured_nodes
 from gpu_support.plans import DEVICE, has_kernels, plan, plan_rows
-from gpu_support.problems import bits, problem_of
+from gpu_support.problems import problem_of
 
 import cake_moe
 from cake_moe.layout import MAX_TOKENS
-from cake_moe.testing.inputs import MoeInputs
-from cake_moe.testing.stages import POISON, call, run
+from cake_moe.testing.calls import check_replay
+from cake_moe.testing.stages import call
 
 pytestmark = pytest.mark.skipif(not has_kernels(), reason="needs a GPU that fused_moe has kernels for")
-
-
-def own_memory(problem: MoeInputs) -> MoeInputs:
-    return replace(
-        problem,
-        **{name: t.clone() for name, t in vars(problem).items() if isinstance(t, torch.Tensor)},
-        quant_scales=[scale.clone() for scale in problem.quant_scales],
-    )
 
 
 @pytest.mark.parametrize("num_tokens", [1, 4, 5, 64, 65, 300, 1000, 4096])
@@ -36,22 +28,7 @@ def test_replay_follows_every_operand(num_tokens: int) -> None:
     problems.append(problem_of(num_tokens, "out_of_range", "integer"))
     dtype = problems[0].token_final_scales.dtype
     problems = [replace(problem, token_final_scales=problem.token_final_scales.to(dtype)) for problem in problems]
-    static = own_memory(problems[0])
-    workspace = torch.full((cake_moe.workspace_size(num_tokens),), POISON, dtype=torch.uint8, device=DEVICE)
-    cake_moe.prepare_workspace(workspace, num_tokens)
-    output = torch.empty_like(static.input)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call(static, workspace, output)
-    for problem in (problems[1], problems[0], problems[2], problems[0]):
-        for name, value in vars(problem).items():
-            if isinstance(value, torch.Tensor):
-                getattr(static, name).copy_(value)
-        for mine, scale in zip(static.quant_scales, problem.quant_scales, strict=True):
-            mine.copy_(scale)
-        bits(output).fill_(POISON)
-        graph.replay()
-        assert torch.equal(bits(output), bits(run(problem)[0]))
+    check_replay(problems)
 
 
 def test_first_call_of_a_process_is_captured() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from gpu_support.plans import DEVICE, has_kernels, plan_rows
-from gpu_support.problems import bits, problem_of
+from gpu_support.problems import problem_of
 from torch import Tensor
 
 import cake_moe
 from cake_moe.layout import MAX_TOKENS
 from cake_moe.testing.accumulate import accumulation_of
+from cake_moe.testing.calls import bits
 from cake_moe.testing.stages import call
 
 pytestmark = pytest.mark.skipif(not has_kernels(), reason="needs a GPU that fused_moe has kernels for")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from gpu_support.plans import DEVICE, has_kernels, plan, plan_rows
-from gpu_support.problems import bits, problem_of
+from gpu_support.problems import problem_of
 from torch import Tensor
 
 import cake_moe
 from cake_moe.layout import MAX_TOKENS
+from cake_moe.testing.calls import bits, check_guards
 from cake_moe.testing.inputs import MoeInputs
-from cake_moe.testing.stages import POISON, call, run, stage_views
+from cake_moe.testing.stages import call, run, stage_views
 
 pytestmark = pytest.mark.skipif(not has_kernels(), reason="needs a GPU that fused_moe has kernels for")
 
@@ -20,19 +21,7 @@ STATISTICS = ("allocation.all.allocated", "segment.all.allocated", "reserved_byt
 
 @pytest.mark.parametrize("num_tokens", [1, 3, 64, 65, 300, 5000])
 def test_memory_around_a_call_is_untouched(num_tokens: int) -> None:
-    problem = problem_of(num_tokens)
-    size, guard = cake_moe.workspace_size(num_tokens), 1 << 20
-    memory = torch.full((guard + size + guard,), POISON, dtype=torch.uint8, device=DEVICE)
-    workspace = cake_moe.prepare_workspace(memory[guard : guard + size], num_tokens)
-    outputs = torch.full((num_tokens + 2, 3584), torch.nan, dtype=torch.bfloat16, device=DEVICE)
-    before = bits(outputs).clone()
-    call(problem, workspace, outputs[1:-1])
-    assert bool((memory[:guard] == POISON).all())
-    assert bool((memory[guard + size :] == POISON).all())
-    used = plan(num_tokens)["workspace_total"]
-    assert bool((workspace[used:] == POISON).all())
-    assert torch.equal(bits(outputs)[[0, -1]], before[[0, -1]])
-    assert not outputs[1:-1].isnan().any()
+    check_guards(problem_of(num_tokens))
 
 
 @pytest.mark.parametrize("num_tokens", sorted({1, 64, 65, *(row.last for row in plan_rows())}))

@@ -6,10 +6,11 @@ import pytest
 import torch
 from gpu_support.neighbour import occupied
 from gpu_support.plans import DEVICE, has_kernels, plan_rows, target
-from gpu_support.problems import bits, problem_of
+from gpu_support.problems import problem_of
 from gpu_support.waiting import require_finished, within
 
 import cake_moe
+from cake_moe.testing.calls import bits
 from cake_moe.testing.stages import call, run
 
 pytestmark = pytest.mark.skipif(not has_kernels(), reason="needs a GPU that fused_moe has kernels for")

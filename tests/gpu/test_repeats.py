@@ -5,47 +5,27 @@ from __future__ import annotations
 import pytest
 import torch
 from gpu_support.plans import DEVICE, has_kernels, plan_rows
-from gpu_support.problems import bits, problem_of
-from torch import Tensor
+from gpu_support.problems import problem_of
 
-import cake_moe
-from cake_moe.testing.inputs import MoeInputs, make_inputs
+from cake_moe.testing.calls import bits, check_repeats, count_differing, prepared
+from cake_moe.testing.inputs import make_inputs
 from cake_moe.testing.routings import expert_pool
-from cake_moe.testing.stages import POISON, call, run
+from cake_moe.testing.stages import call, run
 
 pytestmark = pytest.mark.skipif(not has_kernels(), reason="needs a GPU that fused_moe has kernels for")
 
 LAST = [row.last for row in plan_rows()]
 
 
-def prepared(num_tokens: int, device: torch.device = DEVICE) -> Tensor:
-    workspace = torch.full((cake_moe.workspace_size(num_tokens),), POISON, dtype=torch.uint8, device=device)
-    return cake_moe.prepare_workspace(workspace, num_tokens)
-
-
-def count_differing(problem: MoeInputs, workspace: Tensor, repeats: int) -> Tensor:
-    first = torch.empty_like(problem.input)
-    call(problem, workspace, first)
-    output = torch.empty_like(first)
-    differing = torch.zeros((), dtype=torch.int64, device=DEVICE)
-    for _ in range(repeats):
-        workspace.fill_(POISON)
-        bits(output).fill_(POISON)
-        call(problem, workspace, output)
-        differing += (bits(output) != bits(first)).sum()
-    return differing
-
-
 @pytest.mark.parametrize("num_tokens", LAST)
 def test_100_repeats_on_poisoned_memory(num_tokens: int) -> None:
-    """Betas are given, so that no constant of the workspace is lost."""
-    assert int(count_differing(problem_of(num_tokens, "skew"), prepared(num_tokens), 100)) == 0
+    check_repeats(problem_of(num_tokens, "skew"), 100)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 4, 16, 64, 65, 320, 1024, 4096])
 def test_100_repeats_beside_matrix_products(num_tokens: int) -> None:
     problem = problem_of(num_tokens)
-    workspace = prepared(num_tokens)
+    workspace = prepared(num_tokens, DEVICE)
     operand = torch.randn(4096, 4096, device=DEVICE, dtype=torch.bfloat16)
     load = torch.cuda.Stream()
     load.wait_stream(torch.cuda.current_stream())
@@ -69,7 +49,7 @@ def test_chained_calls_on_one_workspace(num_tokens: int, calls: int) -> None:
     """Two problems in turns, with nothing between one call's last kernel and the next one's first."""
     problems = [problem_of(num_tokens, "uniform"), problem_of(num_tokens, "skew", "wide")]
     expected = [run(problem)[0] for problem in problems]
-    workspace = prepared(num_tokens)
+    workspace = prepared(num_tokens, DEVICE)
     outputs = torch.full((calls, 2, *expected[0].shape), torch.nan, dtype=torch.bfloat16, device=DEVICE)
     torch.cuda.synchronize()
     for pair in outputs.unbind():
@@ -84,7 +64,7 @@ def test_two_streams_with_their_own_workspaces(counts: tuple[int, int]) -> None:
     """500 calls each, on two sets of weights."""
     problems = [problem_of(counts[0], "uniform"), problem_of(counts[1], "uniform", "wide")]
     expected = [run(problem)[0] for problem in problems]
-    workspaces = [prepared(count) for count in counts]
+    workspaces = [prepared(count, DEVICE) for count in counts]
     outputs = [torch.empty_like(problem.input) for problem in problems]
     streams = [torch.cuda.Stream() for _ in counts]
     differing = [torch.zeros((), dtype=torch.int64, device=DEVICE) for _ in counts]
@@ -105,7 +85,10 @@ def test_weight_sets_in_turns_on_two_streams(num_tokens: int) -> None:
     problems = {kind: problem_of(num_tokens, "skew", kind) for kind in kinds}
     expected = {kind: run(problem)[0] for kind, problem in problems.items()}
     streams = [torch.cuda.Stream() for _ in range(2)]
-    workspaces, outputs = [prepared(num_tokens) for _ in streams], [torch.empty_like(expected["wide"]) for _ in streams]
+    workspaces, outputs = (
+        [prepared(num_tokens, DEVICE) for _ in streams],
+        [torch.empty_like(expected["wide"]) for _ in streams],
+    )
     differing = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     torch.cuda.synchronize()
     for turn in range(100):

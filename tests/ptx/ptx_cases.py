@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,16 @@ from ptx_operator import Call
 from ptxrun.api import Schedule
 from torch import Tensor
 
+from cake_moe.layout import TOP_K
 from cake_moe.testing.accumulate import gpu_accumulation
 from cake_moe.testing.compare import compare
-from cake_moe.testing.inputs import MoeInputs, make_inputs
-from cake_moe.testing.routings import expert_pool
+from cake_moe.testing.inputs import MoeInputs, make_inputs, shared_weights
+from cake_moe.testing.routings import expert_pool, make_routing
 from cake_moe.testing.stages import Stages, run
 
 SCHEDULES: list[Schedule] = ["early", "late", "random"]
 POOL = expert_pool(16)
+WIDE_POOL = expert_pool(20)
 NO_ROUTE = -1
 KINDS_OF_INPUT: list[dict[str, Any]] = [
     {"routing": "out_of_range", "route_weight_dtype": torch.float32},
@@ -51,12 +54,59 @@ def same_bits(problem: MoeInputs, output: Tensor, stages: Stages) -> None:
         assert torch.equal(getattr(stages, name)[:rows], getattr(expected, name)[:rows]), name
 
 
+def same_under(problem: MoeInputs, schedules: Sequence[tuple[Schedule, int]], arch: str, sm_count: int) -> None:
+    """The whole operator under each (schedule, seed), without a finding: the first run is judged and has the CPU
+    backend's bits, the others have those of the first in every section."""
+    rows = int((problem.token_selected_experts >= 0).sum())
+    first: dict[str, Tensor] = {}
+    for schedule, seed in schedules:
+        call = Call(problem, arch, sm_count=sm_count)
+        call.run(schedule, seed).raise_on_findings()
+        output, stages = call.result()
+        got = {"output": output.view(torch.int16), "route_row": stages.route_row, "xq": stages.xq, "xs": stages.xs}
+        got |= {name: getattr(stages, name)[:rows].view(torch.uint8) for name in ("row_route", "hq", "hs", "y")}
+        if not first:
+            judge(problem, call)
+            same_bits(problem, output, stages)
+            first = got
+        for name, value in got.items():
+            assert torch.equal(value, first[name]), f"{name} under {schedule}, seed {seed}"
+
+
+def spread(num_tokens: int, routing: str, tokens: int = 6, slots: int = TOP_K) -> MoeInputs:
+    """A problem of 20 experts whose ids are those of the named routing in the first `slots` slots of a few tokens, and
+    no route elsewhere. `nan`: uniform, and the first of these tokens holds a NaN."""
+    problem = make_inputs(num_tokens, kind="integer", experts=WIDE_POOL, seed=num_tokens)
+    live = torch.linspace(0, num_tokens - 1, min(tokens, num_tokens)).long()
+    name = "uniform" if routing == "nan" else routing
+    ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
+    ids[live, :slots] = make_routing(name, len(live), seed=num_tokens, experts=WIDE_POOL)[:, :slots]
+    problem = replace(problem, token_selected_experts=ids)
+    if routing == "nan":
+        problem.input[live[0], 100] = torch.nan
+    shared_weights("unit").touch(problem.active_experts)
+    return problem
+
+
 def thin_out(problem: MoeInputs, routes: int) -> MoeInputs:
     """The problem with `routes` routes in all, spread over its tokens; the other slots are empty."""
     ids = problem.token_selected_experts
     keep = torch.zeros_like(ids, dtype=torch.bool)
     keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
     return replace(problem, token_selected_experts=torch.where(keep, ids, NO_ROUTE))
+
+
+def crowded(num_tokens: int, rows: dict[int, int], **options: Any) -> MoeInputs:
+    """A problem with `rows[i]` rows in the i-th expert of the pool, one route a token, and empty slots: tiles that are
+    full, nearly so, or just begun, whatever the number of tokens."""
+    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
+    chosen = torch.repeat_interleave(torch.tensor([POOL[i] for i in rows]), torch.tensor(list(rows.values())))
+    tokens = torch.linspace(0, num_tokens - 1, len(chosen)).long()
+    ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
+    ids[tokens, torch.arange(len(chosen)) % ids.shape[1]] = chosen.int()
+    problem = replace(problem, token_selected_experts=ids)
+    shared_weights("unit").touch(problem.active_experts)
+    return problem
 
 
 def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:

@@ -143,13 +143,22 @@ class Call:
                 check(library.cake_launch(ctypes.byref(self.params), capability, self.sm_count, index))
         return recorded_launches(self.arch)
 
-    def execute(self, launches: Sequence[Launch], schedule: Schedule = "early", seed: int = 0) -> Report:
-        """Runs launches with every check.
+    def execute(
+        self, launches: Sequence[Launch], schedule: Schedule = "early", seed: int = 0, *, max_instructions: int = 0
+    ) -> Report:
+        """Runs launches with every check. max_instructions: see `ptxrun.run`.
 
         FC1 and FC2 load whole token tiles, also the rows that an expert does not fill; sums of such rows are never
         stored. What these rows hold is the interpreter's poison, and the results are compared bit by bit.
         """
-        report = run(launches, self.memory, schedule=schedule, seed=seed, sms=self.sm_count)
+        report = run(
+            launches,
+            self.memory,
+            schedule=schedule,
+            seed=seed,
+            sms=self.sm_count,
+            max_instructions=max_instructions,
+        )
         for opcode in ("ldmatrix", "wgmma"):
             report = report.without("uninitialised_read", opcode)
         return report

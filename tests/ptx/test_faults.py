@@ -1,42 +1,58 @@
-"""These tests can fail: instructions taken out of the shipped PTX are reported."""
+"""Every fault planted in the shipped PTX spoils a call: a finding that names it, or wrong bits."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import cache
 
 import pytest
-from ptx_cases import sparse
-from ptx_operator import Call
-from ptxrun import Launch, Module
+from ptx_cases import crowded, sparse
+from ptx_faults import Fault, Subject
+from sm90_faults import FUSED as SM90_FUSED
+from sm90_faults import STAGED as SM90_STAGED
+from sm100_faults import FUSED, STAGED, TWO_ATOMS, TWO_SCALE_ATOMS
 
-FEW, STAGED = 2, 65  # tokens: the fused path, the one with a launch a stage
-FAULTS = [
-    (FEW, "experts", "bar.sync", {"race", "uninitialised_read", "overwrite_in_flight"}),
-    (FEW, "experts", "fence.proxy.async", {"missing_proxy_fence"}),
-    (FEW, "experts", "mbarrier.arrive.shared.b64", {"deadlock"}),
-    (FEW, "finalize", "griddepcontrol.wait", {"race", "uninitialised_read"}),
-    (STAGED, "prologue", "bar.sync", {"race", "uninitialised_read"}),
-    (STAGED, "fc1", "griddepcontrol.wait", {"race", "uninitialised_read"}),
-    (STAGED, "fc1", "mbarrier.arrive.shared.b64", {"deadlock"}),
-    (STAGED, "fc1", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", {"deadlock", "missing_wait"}),
-    (STAGED, "fc2", "griddepcontrol.wait", {"race", "uninitialised_read"}),
-    (STAGED, "fc2", "bar.sync", {"race", "overwrite_in_flight", "invalid_mbarrier"}),
-    (STAGED, "finalize", "griddepcontrol.wait", {"race", "uninitialised_read"}),
-]
+FAULTS = {
+    "sm90_fused": SM90_FUSED,
+    "sm90_staged": SM90_STAGED,
+    "sm100_fused": FUSED,
+    "sm100_staged": STAGED,
+    "sm100_two_atoms": TWO_ATOMS,
+    "sm100_two_scale_atoms": TWO_SCALE_ATOMS,
+}
+QUICK = {  # one of each kind for sm_100a; its others are long tests
+    "no_proxy_fence_for_tokens",
+    "epilogue_not_fenced_after_mma",
+    "fc1_sums_not_awaited",
+    "finalise_does_not_wait",
+    "stage_arrived_phase",
+    "expects_16_bytes_less",
+    "commits_to_the_next_slot",
+    "weight_scale_column",
+    "work_counter_starts_at_one",
+    "tile_counters_not_zero",
+}
 
 
-def without(launch: Launch, opcode: str) -> Launch:
-    """The launch with the first instruction of its kernel that begins with `opcode` taken out."""
-    text = launch.module.text
-    start = text.index(opcode, text.index(f".entry {launch.kernel}("))
-    return replace(launch, module=Module(text[:start] + text[text.index(";", start) + 1 :]))
+@cache
+def subject(name: str) -> Subject:
+    subjects = {
+        "sm90_fused": lambda: Subject(sparse(2, 3), "90a"),
+        "sm90_staged": lambda: Subject(sparse(65, 3), "90a"),
+        "sm100_fused": lambda: Subject(sparse(2, 3), "100a"),
+        "sm100_staged": lambda: Subject(sparse(65, 3), "100a"),
+        "sm100_two_atoms": lambda: Subject(crowded(300, {1: 12}), "100a"),
+        "sm100_two_scale_atoms": lambda: Subject(crowded(6000, {3: 140}), "100a"),
+    }
+    return subjects[name]()
 
 
-@pytest.mark.parametrize(("num_tokens", "stage", "opcode", "codes"), FAULTS)
-def test_a_missing_instruction_is_reported(num_tokens: int, stage: str, opcode: str, codes: set[str]) -> None:
-    call = Call(sparse(num_tokens, 3))
-    launches = call.launches()
-    index = call.stages().index(stage)
-    launches[index] = without(launches[index], opcode)
-    report = call.execute(launches, "late")
-    assert report.codes.keys() & codes, str(report)
+def case(name: str, fault: Fault) -> object:
+    quick = name.startswith("sm90") or fault.name in QUICK
+    return pytest.param(name, fault, id=f"{name}-{fault.name}", marks=[] if quick else [pytest.mark.full])
+
+
+@pytest.mark.parametrize(("name", "fault"), [case(name, fault) for name, faults in FAULTS.items() for fault in faults])
+def test_a_fault_is_seen(name: str, fault: Fault) -> None:
+    verdict = subject(name).with_fault(fault)
+    print(f"{name}, {fault.name}: {', '.join(sorted(verdict.codes)) or 'nothing'}")
+    assert verdict.codes & fault.codes, str(verdict.report)

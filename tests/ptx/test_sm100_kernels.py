@@ -5,14 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, id_of, judge, same_bits, sparse
+from ptx_cases import (
+    KINDS_OF_INPUT,
+    POOL,
+    SCHEDULES,
+    crowded,
+    id_of,
+    judge,
+    same_bits,
+    same_under,
+    sparse,
+    spread,
+)
 from ptx_operator import Call
+from ptx_program import program
 from ptxrun.api import Schedule
 
+from cake_moe._native import _C
+from cake_moe.layout import TOP_K
 from cake_moe.testing.inputs import make_inputs
 
-ARCHS = ["100a", "103a"]
 SM_COUNT = 148
+EVERY_SCHEDULE: list[tuple[Schedule, int]] = [("early", 0), ("late", 0), ("random", 1)]
+FEW_TOKENS = [1, 2, 7, 8, 16, 33, 64]
+MORE_TOKENS = [100, 160, 300, 1024, 3000, 16384]
+ROUTINGS = ["uniform", "zipf", "one_group", "duplicates", "no_route", "nan"]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -31,6 +48,17 @@ def test_sm_103a() -> None:
     call.run("random", seed=4).raise_on_findings()
     judge(problem, call)
     same_bits(problem, *call.result())
+
+
+def test_sm_103a_has_the_text_of_sm_100a() -> None:
+    """What is seen of one is true of the other, for every kernel of the plan."""
+    kernels = ("cake_moe_sm100_experts", "cake_moe_prologue", "cake_moe_finalize")
+    found = 0
+    for (fat_binary, number), text in program("100a").modules.items():
+        if number == 100 and any(name in text for name in kernels):
+            found += 1
+            assert program("103a").modules[fat_binary, 103].replace(".target sm_103a", ".target sm_100a") == text
+    assert found == len(kernels)
 
 
 @pytest.mark.parametrize("num_tokens", [2, 65])
@@ -53,24 +81,41 @@ def test_kinds_of_input(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("num_tokens", [1, 2, 7, 8, 16, 33, 64])
-def test_decode(num_tokens: int, schedule: Schedule, arch: str) -> None:
+@pytest.mark.parametrize("num_tokens", FEW_TOKENS)
+def test_every_token_routed(num_tokens: int) -> None:
+    """All 16 routes of every token, in 16 experts."""
     problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
-    call = Call(problem, arch, sm_count=SM_COUNT)
-    call.run(schedule, seed=num_tokens).raise_on_findings()
-    judge(problem, call)
-    same_bits(problem, *call.result())
+    same_under(problem, EVERY_SCHEDULE, "100a", SM_COUNT)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("num_tokens", [100, 160, 300, 1024, 3000, 5000, 6000, 10000, 16384])
-def test_larger_calls(num_tokens: int, schedule: Schedule) -> None:
-    """Every path of the plan; few routes keep the number of units small."""
-    problem = sparse(num_tokens, 40)
-    call = Call(problem, "100a", sm_count=SM_COUNT)
-    call.run(schedule, seed=num_tokens).raise_on_findings()
-    judge(problem, call)
-    same_bits(problem, *call.result())
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("num_tokens", FEW_TOKENS)
+def test_routings_of_few_tokens(num_tokens: int, routing: str) -> None:
+    same_under(spread(num_tokens, routing), EVERY_SCHEDULE, "100a", SM_COUNT)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("num_tokens", MORE_TOKENS)
+def test_routings_of_more_tokens(num_tokens: int, routing: str) -> None:
+    same_under(spread(num_tokens, routing, tokens=4, slots=4), EVERY_SCHEDULE, "100a", SM_COUNT)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("num_tokens", FEW_TOKENS + MORE_TOKENS + [5000, 6000, 10000])
+def test_skewed(num_tokens: int) -> None:
+    """Every path of the plan: experts whose rows fill a tile, all but, and one more, and one of several tiles."""
+    tile = _C.make_plan(num_tokens, "sm_100a", SM_COUNT)["launches"][-2]["tile_tokens"]
+    rows = {0: 2 * tile + 1, 3: tile, 4: tile + 1, 9: tile - 1, 15: 1}
+    slots = num_tokens * TOP_K
+    fitting = {expert: count for expert, count in rows.items() if count <= slots // 4}
+    same_under(crowded(num_tokens, fitting), EVERY_SCHEDULE, "100a", SM_COUNT)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("num_tokens", [8, *MORE_TOKENS])
+def test_ten_seeds(num_tokens: int) -> None:
+    same_under(
+        spread(num_tokens, "zipf", tokens=3, slots=4), [("random", seed) for seed in range(10)], "100a", SM_COUNT
+    )

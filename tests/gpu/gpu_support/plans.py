@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 import cake_moe
 from cake_moe._native import _C
-from cake_moe.layout import MAX_TOKENS
+from cake_moe.testing import plans
+from cake_moe.testing.plans import PlanRow, weight_launches
 
 DEVICE = torch.device("cuda", 0)
 _WITHOUT_GPU = ("sm_90a", 132)
@@ -36,29 +37,8 @@ def plan(num_tokens: int) -> dict[str, Any]:
     return _C.make_plan(num_tokens, *target())
 
 
-class PlanRow(NamedTuple):
-    """A row of the plan's table and the counts that it serves."""
-
-    path: str
-    first: int
-    last: int
-
-    @property
-    def tile_tokens(self) -> int:
-        """Rows of one expert that a tile of the expert GEMMs covers."""
-        return max(launch["tile_tokens"] for launch in plan(self.first)["launches"] if launch["tile_rows"] > 0)
-
-
-@cache
 def plan_rows() -> list[PlanRow]:
-    rows: list[PlanRow] = []
-    for num_tokens in range(1, MAX_TOKENS + 1):
-        path = plan(num_tokens)["path"]
-        if rows and rows[-1].path == path:
-            rows[-1] = rows[-1]._replace(last=num_tokens)
-        else:
-            rows.append(PlanRow(path, num_tokens, num_tokens))
-    return rows
+    return plans.plan_rows(*target())
 
 
 def _instances(num_tokens: int) -> tuple[tuple[Any, ...], ...]:
@@ -72,12 +52,12 @@ def first_of_each_instance() -> list[int]:
     found: dict[tuple[Any, ...], int] = {}
     edges = {count for row in plan_rows() for count in (row.first, row.last)} | set(range(1, 257))
     for num_tokens in sorted(edges):
-        gemms = {launch["tile_tokens"] for launch in plan(num_tokens)["launches"] if launch["tile_rows"] > 0}
+        gemms = {launch["tile_tokens"] for launch in weight_launches(plan(num_tokens))}
         found.setdefault((_instances(num_tokens), *sorted(gemms)), num_tokens)
     return sorted(found.values())
 
 
 def expert_stages(num_tokens: int) -> tuple[str, str]:
     """Names of the stages that read FC1's and FC2's weights."""
-    names = [launch["stage"] for launch in plan(num_tokens)["launches"] if launch["tile_rows"] > 0]
+    names = [launch["stage"] for launch in weight_launches(plan(num_tokens))]
     return names[0], names[-1]

@@ -107,7 +107,3 @@ def check(problem: MoeInputs, what: str) -> Report:
     report = compare(problem, output, stages, accumulation, situ=exact_situ())
     print(f"M={problem.num_tokens} in {len(problem.active_experts)} experts, {what}: {report}")
     return report
-
-
-def bits(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().view(torch.uint8)

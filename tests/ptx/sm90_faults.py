@@ -1,0 +1,26 @@
+"""Instructions taken out of the sm_90a kernels."""
+
+from __future__ import annotations
+
+from ptx_faults import Fault, dropped
+
+
+def without(stage: str, opcode: str, *codes: str) -> Fault:
+    return Fault(f"{stage}_without_{opcode}", opcode, dropped, frozenset(codes), stage=stage)
+
+
+FUSED = [
+    without("experts", "bar.sync", "race", "uninitialised_read", "overwrite_in_flight"),
+    without("experts", "fence.proxy.async", "missing_proxy_fence"),
+    without("experts", "mbarrier.arrive.shared.b64", "deadlock"),
+    without("finalize", "griddepcontrol.wait", "race", "uninitialised_read"),
+]
+STAGED = [
+    without("prologue", "bar.sync", "race", "uninitialised_read"),
+    without("fc1", "griddepcontrol.wait", "race", "uninitialised_read"),
+    without("fc1", "mbarrier.arrive.shared.b64", "deadlock"),
+    without("fc1", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
+    without("fc2", "griddepcontrol.wait", "race", "uninitialised_read"),
+    without("fc2", "bar.sync", "race", "overwrite_in_flight", "invalid_mbarrier"),
+    without("finalize", "griddepcontrol.wait", "race", "uninitialised_read"),
+]

@@ -1,0 +1,179 @@
+"""The self-test: it passes where the backend is right, names what is wrong, and says where there is nothing to run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cake_moe.selftest import checks, cli
+from cake_moe.selftest.checks import Check
+from cake_moe.testing import stages
+from cake_moe.testing.cpu_bits import check_cpu_bits
+from cake_moe.testing.inputs import MoeInputs, make_inputs
+from cake_moe.testing.routings import expert_pool
+
+CPU = torch.device("cpu")
+Spoil = Callable[[MoeInputs, Tensor, Tensor], None]
+
+
+def selftest(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """(exit status, report) of a run with two tokens."""
+    file = tmp_path / "report.json"
+    status = cli.main(["--device", "cpu", "-M", "2", "--json", str(file), *arguments])
+    return status, json.loads(file.read_text())
+
+
+def test_the_cpu_backend_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, report = selftest(tmp_path)
+    text = capsys.readouterr().out
+    assert status == 0
+    assert report["passed"]
+    assert {result["status"] for result in report["results"]} == {"ok"}
+    assert {result["tokens"] for result in report["results"]} == {2, 3}
+    assert report["facts"]["device"] == "cpu"
+    assert report["facts"]["cake_moe"]
+    assert report["plan"] == [{"path": "staged", "first": 1, "last": 16384, "tile_tokens": 32}]
+    assert "selftest passed: 11 of 11 checks" in text
+    assert text.count("\nok ") == 11
+
+
+def wrong_code(problem: MoeInputs, workspace: Tensor, output: Tensor) -> None:
+    """A nibble of the second row's requantised values."""
+    stages.stage_views(workspace, problem.num_tokens).hq[1, 100] ^= 1
+
+
+def wrong_output(problem: MoeInputs, workspace: Tensor, output: Tensor) -> None:
+    output.view(torch.int16)[-1, 5] ^= 1
+
+
+def write_beyond(problem: MoeInputs, workspace: Tensor, output: Tensor) -> None:
+    workspace[-1] = 0
+
+
+def other_bits(problem: MoeInputs, workspace: Tensor, output: Tensor) -> None:
+    """In some calls."""
+    output.view(torch.int16)[0, 0] ^= int(time.perf_counter_ns()) & 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name", "text"),
+    [
+        (wrong_code, "every stage", "fc1"),
+        (wrong_output, "every stage, duplicates", "finalize"),
+        (write_beyond, "memory beside the call", "beyond the plan's total was written"),
+        (other_bits, "repeats on poisoned memory", "of 20 outputs differ"),
+    ],
+)
+def test_a_fault_is_named(spoil: Spoil, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = stages.call
+
+    def call(problem: MoeInputs, workspace: Tensor, output: Tensor) -> None:
+        right(problem, workspace, output)
+        spoil(problem, workspace, output)
+
+    monkeypatch.setattr(stages, "call", call)
+    report = cli.Report({}, [])
+    cli.run_checks([check for check in checks.checks_of(CPU, [2]) if check.name == name], report, CPU)
+    (result,) = report.results
+    assert result.status == "FAILED"
+    assert text in result.detail
+    assert "FAILED: 0 of 1 checks" in report.summary
+
+
+@pytest.mark.parametrize(("section", "text"), [("hq", "hq"), ("xs", "xs"), ("y", "y outside its bound")])
+def test_other_bits_than_the_cpu_backend_are_named(section: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of the two calls, which would be the GPU's, is spoiled."""
+    right, spoiled = stages.run, []
+
+    def run(problem: MoeInputs) -> tuple[Tensor, stages.Stages]:
+        output, dump = right(problem)
+        if not spoiled:
+            getattr(dump, section).view(torch.uint8)[1, 7] ^= 64
+            spoiled.append(section)
+        return output, dump
+
+    monkeypatch.setattr(stages, "run", run)
+    problem = make_inputs(2, kind="integer", experts=expert_pool(32), seed=3)
+    with pytest.raises(AssertionError, match=f"^bits of the CPU backend: {text}$"):
+        check_cpu_bits(problem)
+
+
+def test_the_exit_status_of_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong() -> str:
+        raise AssertionError("hq is wrong")
+
+    monkeypatch.setattr(cli, "checks_of", lambda *_: [Check("every stage", 2, "p", wrong)])
+    status, report = selftest(tmp_path)
+    assert status == 1
+    assert report["results"][0]["detail"] == "AssertionError: hq is wrong"
+    assert not report["passed"]
+
+
+def test_nothing_runs_after_a_cuda_error() -> None:
+    def lost() -> str:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    report = cli.Report({}, [])
+    cli.run_checks([Check("a", 1, "p", str), Check("b", 1, "p", lost), Check("c", 2, "p", str)], report, CPU)
+    assert [result.status for result in report.results] == ["ok", "FAILED", "not run"]
+    assert not report.passed
+
+
+def test_a_check_that_hangs_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    monkeypatch.setattr(cli, "LONGEST_CHECK_S", 0.05)
+
+    def hangs() -> str:
+        while not left:
+            time.sleep(0.01)
+        return ""
+
+    file = tmp_path / "report.json"
+    cli.run_checks([Check("waits", 7, "p", hangs)], cli.Report({}, []), CPU, file)
+    assert left == [1]
+    assert json.loads(file.read_text())["results"][0]["status"] == "HANGS"
+
+
+def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cli.main(["--device", "cuda"]) == 2
+    assert "no GPU for cuda" in capsys.readouterr().out
+
+
+def test_a_gpu_without_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    old = SimpleNamespace(major=8, minor=0, multi_processor_count=108)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: old)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A100")
+    assert cli.main([]) == 2
+    assert "selftest: NVIDIA A100 (sm_80) has no kernels of fused_moe here; built for: cpu" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["-M", "0"], ["-M", "16385"], ["--device", "meta"]])
+def test_wrong_arguments(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(("arch", "sms", "paths"), [("sm_90a", 132, 16), ("sm_100a", 148, 10), ("sm_103a", 160, 10)])
+def test_every_path_of_a_gpu_is_checked(arch: str, sms: int, paths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda", 0)
+    monkeypatch.setattr(checks, "target", lambda _: (arch, sms))
+    monkeypatch.setattr(checks, "plan_of", lambda count, _: stages._C.make_plan(count, arch, sms))
+    found = list(checks.checks_of(gpu, checks.default_counts(gpu)))
+    assert {check.path for check in found} == {row.path for row in checks.paths_of(gpu)}
+    assert len({check.path for check in found}) == paths
+    small = {check.tokens for check in found if check.name == "capture and replay"}
+    assert {len(stages._C.make_plan(count, arch, sms)["launches"]) for count in small} >= {2}
