@@ -27,26 +27,27 @@ def sample_tokens(num_tokens: int, count: int, seed: int) -> Tensor:
 def take_stages(stages: Stages, ids: Tensor, tokens: Tensor) -> Stages:
     """The dump that a call with these tokens alone would have left, from that of the whole call.
 
-    stages: of the whole call, on any device; ids: int32 [M, 16] and tokens: int64 [n], on the CPU. The result is on the
-    CPU. A row keeps its content; its place follows the route tables of the few tokens.
+    stages: of the whole call, on any device; ids: int32 [M, 16] and tokens: int64 [n], on the device that the result is
+    wanted on. A row keeps its content; its place follows the route tables of the few tokens.
     """
+    device = ids.device
     routes = reference.route(ids[tokens])
-    used = routes.row_route.long()
-    old = stages.route_row.cpu()[tokens].view(-1)[used].to(stages.hq.device).long()
-    row_route = torch.full((TOP_K * len(tokens),), -1, dtype=torch.int32)
-    row_route[: len(used)] = routes.row_route
+    used = routes.row_route
+    row_route = torch.full((TOP_K * len(tokens),), -1, dtype=torch.int32, device=device)
+    row_route[: len(used)] = used
     there = tokens.to(stages.xq.device)
+    old = stages.route_row[there].view(-1)[used.to(there.device).long()].long()
     return Stages(
-        beta=stages.beta.cpu(),
-        linear_beta=stages.linear_beta.cpu(),
+        beta=stages.beta.to(device),
+        linear_beta=stages.linear_beta.to(device),
         expert_offsets=routes.expert_offsets,
         row_route=row_route,
         route_row=routes.route_row,
-        xq=stages.xq[there].cpu(),
-        xs=stages.xs[there].cpu(),
-        hq=stages.hq[old].cpu(),
-        hs=stages.hs[old].cpu(),
-        y=stages.y[old].cpu(),
+        xq=stages.xq[there].to(device),
+        xs=stages.xs[there].to(device),
+        hq=stages.hq[old].to(device),
+        hs=stages.hs[old].to(device),
+        y=stages.y[old].to(device),
     )
 
 
@@ -60,23 +61,25 @@ def compare_sample(
     poison that the call met is a NaN, which no finite input gives.
 
     Args:
-        problem: the call, on the CPU. output: bf16 [M, 3584] and stages: its dump, on any device.
-        accumulation: how the backend sums. tokens: int64 [n] on the CPU.
+        problem: the call, on the device that evaluates. output: bf16 [M, 3584] and stages: its dump, on any device.
+        accumulation: how the backend sums. tokens: int64 [n] on any device.
 
     Raises:
         Mismatch, TooManyDiffer: as `compare`; rows and tokens count within the sample, except in route tables.
         AssertionError: an output that was not written.
     """
     tables = ("expert_offsets", "row_route", "route_row")
-    check_routes(problem, replace(stages, **{name: getattr(stages, name).cpu() for name in tables}))
     ids = problem.token_selected_experts
+    device = ids.device
+    tokens = tokens.to(device)
+    check_routes(problem, replace(stages, **{name: getattr(stages, name).to(device) for name in tables}))
     usual = problem.input.isfinite().all(dim=1) & ((ids >= -1) & (ids < EXPERTS)).all(dim=1)
-    unwritten = output.isnan().any(dim=1).cpu() & usual
+    unwritten = output.isnan().any(dim=1).to(device) & usual
     if unwritten.any():
         raise AssertionError(f"token {int(unwritten.nonzero()[0])}: the output holds NaN or was not written")
     return compare(
         problem.take(tokens),
-        output[tokens.to(output.device)].cpu(),
+        output[tokens.to(output.device)].to(device),
         take_stages(stages, ids, tokens),
         accumulation,
     )

@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 
+from cake_moe.bench.sampled import compare_sample, sample_tokens
 from cake_moe.selftest.problems import NAN, Problems
 from cake_moe.testing.accumulate import accumulation_of
-from cake_moe.testing.calls import check_guards, check_repeats, check_replay
+from cake_moe.testing.calls import check_guards, check_repeats, check_replay, check_streams, check_turns
 from cake_moe.testing.compare import compare
 from cake_moe.testing.cpu_bits import check_cpu_bits
 from cake_moe.testing.plans import PlanRow, plan_rows
+from cake_moe.testing.routings import ROUTING_NAMES
 from cake_moe.testing.stages import plan_of, run
 
 REPEATS = 20
-_ALL_ROWS = 1100  # tokens up to which every row of every stage is evaluated in float64; above, a sample of tokens
-_ROUTINGS = ("uniform", "no_route", "duplicates", "out_of_range", "one_group", "zipf", NAN)
+ROUNDS = 10  # of calls in turns, and of calls on two streams
+# Tokens up to which every row of every stage is evaluated in float64, and SiTU on the CPU, 0.1 us an element; above,
+# all rows of a sample of tokens. The routings, nine at each of their counts, change sooner.
+_ALL_ROWS = {"cpu": 1024, "cuda": 4096}
+_ALL_ROUTED_ROWS = 400
+_SAMPLE = 128
+_ROUTINGS = (*ROUTING_NAMES, NAN)
 _SMALL = (1, 8, 33)
 _ON_A_GPU, _ON_THE_CPU = (128, 1024), (32, 64)  # experts and different tokens
 
@@ -51,21 +59,26 @@ def default_counts(device: torch.device) -> list[int]:
     return sorted({*_SMALL, *(row.last for row in paths_of(device) if device.type == "cuda")})
 
 
-def _routing_counts(device: torch.device, counts: list[int]) -> list[int]:
-    """A small count for each sequence of launches among the paths of `counts`."""
-    chosen: dict[tuple[str, ...], int] = {}
-    for count in counts:
-        row = next(row for row in paths_of(device) if row.first <= count <= row.last)
-        small = min(max(row.first, 3), row.last)
-        chosen.setdefault(tuple(launch["stage"] for launch in plan_of(small, device)["launches"]), small)
+def _small_counts(device: torch.device, counts: list[int]) -> list[int]:
+    """A small count for each sequence of launches and tiles among the paths of `counts`, ascending."""
+    chosen: dict[tuple[tuple[str, int], ...], int] = {}
+    for row in paths_of(device):
+        if any(row.first <= count <= row.last for count in counts):
+            small = min(max(row.first, 3), row.last)
+            launches = plan_of(small, device)["launches"]
+            chosen.setdefault(tuple((launch["stage"], launch["tile_tokens"]) for launch in launches), small)
     return list(chosen.values())
 
 
 def _every_stage(problems: Problems, tokens: int, routing: str | None = None) -> str:
-    """routing: of a problem whose sums are exact; None: normal input."""
+    """routing: of a problem whose sums are exact; None: normal input, whose sums round."""
     problem = problems.rounding(tokens) if routing is None else problems.exact(tokens, routing)
     output, stages = run(problem)
-    return str(compare(problem, output, stages, accumulation_of(tokens, problems.device)))
+    accumulation = accumulation_of(tokens, problems.device)
+    if tokens <= (_ALL_ROWS[problems.device.type] if routing is None else _ALL_ROUTED_ROWS):
+        return str(compare(problem, output, stages, accumulation))
+    sample = sample_tokens(tokens, _SAMPLE, seed=tokens)
+    return f"{len(sample)} tokens, {compare_sample(problem, output, stages, accumulation, sample)}"
 
 
 def _cpu_bits(problems: Problems, tokens: int) -> str:
@@ -89,24 +102,38 @@ def _replay(problems: Problems, tokens: int) -> str:
     return f"{len(captured)} replays"
 
 
+def _turns(problems: Problems, counts: tuple[int, int]) -> str:
+    check_turns([problems.exact(counts[0], "uniform"), problems.exact(counts[1], "zipf")], ROUNDS)
+    return f"{ROUNDS} rounds"
+
+
+def _streams(problems: Problems, counts: tuple[int, int]) -> str:
+    check_streams([problems.exact(counts[0], "uniform"), problems.exact(counts[1], "zipf")], ROUNDS)
+    return f"{ROUNDS} rounds"
+
+
 def checks_of(device: torch.device, counts: list[int]) -> Iterator[Check]:
     """Everything for `counts`, in the order in which a fault is best understood."""
     problems = Problems(device, *(_ON_THE_CPU if device.type == "cpu" else _ON_A_GPU))
-    few = _routing_counts(device, counts)
+    few = _small_counts(device, counts)
+    pairs = list(pairwise(few)) or [(few[0], few[0])]
 
     def check(name: str, tokens: int, body: Callable[[], str]) -> Check:
         return Check(name, tokens, plan_of(tokens, device)["path"], body)
 
     for tokens in counts:
         yield check("bits of the CPU backend", tokens, partial(_cpu_bits, problems, tokens))
-        if tokens <= _ALL_ROWS:
-            yield check("every stage", tokens, partial(_every_stage, problems, tokens))
+        yield check("every stage", tokens, partial(_every_stage, problems, tokens))
     for tokens in few:
         for routing in _ROUTINGS:
             yield check(f"every stage, {routing}", tokens, partial(_every_stage, problems, tokens, routing))
     for tokens in counts:
         yield check("memory beside the call", tokens, partial(_guards, problems, tokens))
         yield check("repeats on poisoned memory", tokens, partial(_repeats, problems, tokens))
+    for pair in pairs:
+        yield check(f"in turns with M={pair[0]}", pair[1], partial(_turns, problems, pair))
     if device.type == "cuda":
+        for pair in pairs:
+            yield check(f"streams, beside M={pair[0]}", pair[1], partial(_streams, problems, pair))
         for tokens in few:
             yield check("capture and replay", tokens, partial(_replay, problems, tokens))

@@ -15,8 +15,8 @@ import torch
 
 from cake_moe import env
 from cake_moe.layout import MAX_TOKENS
-from cake_moe.ops import build_info
-from cake_moe.selftest.checks import Check, checks_of, default_counts, paths_of, target
+from cake_moe.selftest.checks import Check, checks_of, default_counts, paths_of
+from cake_moe.selftest.machine import device_facts, is_lost, missing
 
 LONGEST_CHECK_S = 120.0
 """A check that takes longer hangs: the report ends with it, and so does the process."""
@@ -42,16 +42,19 @@ class Result:
 
 @dataclass
 class Report:
-    """What a ticket needs. facts: of library and machine, and of the device; plan: its paths."""
+    """What a ticket needs. facts: of library and machine, and of the device; plan: its paths; running and complete: a
+    report that a crash has left names the check under way."""
 
     facts: dict[str, str]
     plan: list[dict[str, object]]
     results: list[Result] = field(default_factory=list)
     seconds: float = 0.0
+    running: str = ""
+    complete: bool = False
 
     @property
     def passed(self) -> bool:
-        return bool(self.results) and all(result.status == "ok" for result in self.results)
+        return self.complete and bool(self.results) and all(result.status == "ok" for result in self.results)
 
     @property
     def summary(self) -> str:
@@ -59,33 +62,11 @@ class Report:
         verdict = "passed" if self.passed else "FAILED"
         return f"selftest {verdict}: {count} of {len(self.results)} checks in {self.seconds:.0f} s"
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path | None) -> None:
+        """As JSON; nowhere without a path."""
+        if path is None:
+            return
         path.write_text(json.dumps({**asdict(self), "passed": self.passed}, indent=1) + "\n")
-
-
-def device_facts(device: torch.device) -> dict[str, str]:
-    """What the checks run on, beyond `cake_moe.env`."""
-    arch, sm_count = target(device)
-    if device.type == "cpu":
-        return {"device": "cpu", "plan": arch}
-    properties = torch.cuda.get_device_properties(device)
-    memory = f"{properties.total_memory / 1e9:.1f} GB"
-    return {"device": f"{device}: {properties.name}, {memory}", "plan": f"{arch}, {sm_count} SMs"}
-
-
-def missing(device: torch.device) -> str | None:
-    """Why nothing can be checked on `device`, or None."""
-    if device.type == "cpu":
-        return None
-    if not torch.cuda.is_available():
-        return f"selftest: no GPU for {device}: this torch has CUDA {torch.version.cuda or 'no'} and sees none"
-    if (device.index or 0) >= torch.cuda.device_count():
-        return f"selftest: there is no {device}, only {torch.cuda.device_count()} GPUs"
-    arch, built = target(device)[0], build_info()["fused_moe_archs"]
-    if arch not in built:
-        name = torch.cuda.get_device_name(device)
-        return f"selftest: {name} ({arch.rstrip('a')}) has no kernels of fused_moe here; built for: {', '.join(built)}"
-    return None
 
 
 class _Watch:
@@ -106,35 +87,42 @@ class _Watch:
         result = Result(self._check.name, self._check.tokens, self._check.path, "HANGS", LONGEST_CHECK_S)
         self._report.results.append(result)
         print(result, self._report.summary, sep="\n", flush=True)
-        if self._json_path is not None:
-            self._report.write(self._json_path)
+        self._report.write(self._json_path)
         os._exit(_FAILED)
 
 
-def _checked(check: Check, device: torch.device) -> Result:
-    started = time.perf_counter()
+def _checked(check: Check, device: torch.device) -> tuple[Result, bool]:
+    """The result, and whether the device is lost."""
+    started, lost = time.perf_counter(), False
     try:
         detail, status = check.run(), "ok"
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-    except (AssertionError, RuntimeError, ValueError) as error:
+    except Exception as error:
         detail, status = f"{type(error).__name__}: {error}", "FAILED"
-    return Result(check.name, check.tokens, check.path, status, round(time.perf_counter() - started, 3), detail)
+        lost = is_lost(error, device)
+    seconds = round(time.perf_counter() - started, 3)
+    return Result(check.name, check.tokens, check.path, status, seconds, detail), lost
 
 
 def run_checks(checks: Iterable[Check], report: Report, device: torch.device, json_path: Path | None = None) -> None:
-    """Each check into the report and onto the screen. After a CUDA error no other check runs: the context is lost."""
+    """Each check into the report, its file and onto the screen. After a CUDA error that stays no other check runs."""
     started, lost = time.perf_counter(), False
     for check in checks:
         if lost:
             result = Result(check.name, check.tokens, check.path, "not run")
         else:
+            report.running = f"{check.name}, M={check.tokens}"
+            report.write(json_path)
             with _Watch(check, report, json_path):
-                result = _checked(check, device)
-            lost = "CUDA error" in result.detail
+                result, lost = _checked(check, device)
+        report.running = ""
         report.results.append(result)
+        report.seconds = time.perf_counter() - started
+        report.write(json_path)
         print(result, flush=True)
-    report.seconds = time.perf_counter() - started
+    report.complete = True
+    report.write(json_path)
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -168,6 +156,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report.summary)
     if not report.passed:
         print("Please attach this report to a ticket; CAKE_MOE_SYNC=1 makes an error on a GPU name its stage.")
-    if options.json is not None:
-        report.write(options.json)
     return _ENDED if report.passed else _FAILED

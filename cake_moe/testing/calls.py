@@ -25,10 +25,10 @@ def bits(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(torch.uint8)
 
 
-def prepared(num_tokens: int, device: torch.device) -> Tensor:
-    """A workspace, prepared for num_tokens, whose other bytes are poison."""
+def prepared(num_tokens: int, device: torch.device, *, up_to: bool = False) -> Tensor:
+    """A workspace, prepared for num_tokens (up_to: and every smaller count), whose other bytes are poison."""
     workspace = torch.full((workspace_size(num_tokens),), POISON, dtype=torch.uint8, device=device)
-    return prepare_workspace(workspace, num_tokens)
+    return prepare_workspace(workspace, num_tokens, up_to=up_to)
 
 
 def _end_of_constants(num_tokens: int, device: torch.device) -> int:
@@ -57,6 +57,47 @@ def check_repeats(problem: MoeInputs, repeats: int) -> None:
     differing = int(count_differing(problem, prepared(problem.num_tokens, problem.input.device), repeats))
     if differing:
         raise AssertionError(f"repeats: {differing} bytes of {repeats} outputs differ from the first call's")
+
+
+def _empty_outputs(problems: Sequence[MoeInputs], rounds: int) -> list[list[Tensor]]:
+    return [[torch.full_like(problem.input, torch.nan) for problem in problems] for _ in range(rounds)]
+
+
+def _require_same(what: str, problems: Sequence[MoeInputs], outputs: list[list[Tensor]]) -> None:
+    """Every output of problem i has the bits of a call alone."""
+    for index, problem in enumerate(problems):
+        expected = bits(stages.run(problem)[0])
+        wrong = sum(not torch.equal(bits(of_round[index]), expected) for of_round in outputs)
+        if wrong:
+            count = f"{wrong} of {len(outputs)} outputs"
+            raise AssertionError(f"{what}: {count} of M={problem.num_tokens} have other bits than by a call alone")
+
+
+def check_turns(problems: Sequence[MoeInputs], rounds: int) -> None:
+    """Problems of several counts in turns on one workspace, with nothing between one call's last kernel and the next
+    one's first."""
+    most = max(problem.num_tokens for problem in problems)
+    workspace = prepared(most, problems[0].input.device, up_to=True)
+    outputs = _empty_outputs(problems, rounds)
+    for of_round in outputs:
+        for problem, output in zip(problems, of_round, strict=True):
+            stages.call(problem, workspace, output)
+    _require_same("turns", problems, outputs)
+
+
+def check_streams(problems: Sequence[MoeInputs], rounds: int) -> None:
+    """Each problem on a stream and a workspace of its own, at the same time; on a GPU."""
+    device = problems[0].input.device
+    workspaces = [prepared(problem.num_tokens, device) for problem in problems]
+    outputs = _empty_outputs(problems, rounds)
+    streams = [torch.cuda.Stream(device) for _ in problems]
+    torch.cuda.synchronize(device)
+    for of_round in outputs:
+        for problem, workspace, output, stream in zip(problems, workspaces, of_round, streams, strict=True):
+            with torch.cuda.stream(stream):
+                stages.call(problem, workspace, output)
+    torch.cuda.synchronize(device)
+    _require_same("streams", problems, outputs)
 
 
 def check_guards(problem: MoeInputs) -> None:

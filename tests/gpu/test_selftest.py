@@ -27,5 +27,7 @@ def test_selftest(tmp_path: Path) -> None:
     report = json.loads(file.read_text())
     assert report["passed"]
     assert {result["path"] for result in report["results"]} == {row.path for row in plan_rows()}
-    assert "capture and replay" in {result["name"] for result in report["results"]}
+    kinds = {result["name"].split(" M=")[0] for result in report["results"]}
+    assert {"every stage", "in turns with", "streams, beside", "capture and replay"} <= kinds
+    assert "MIG" in report["facts"].get("nvidia-smi", "MIG")
     assert seconds < LONGEST_S

@@ -124,6 +124,7 @@ def test_bytes_in_flight(num_tokens: int) -> None:
     """Of an SM, on the paths that stream weights, where copies complete as late as they can."""
     call = Call(sparse(num_tokens, 3), "100a", sm_count=SM_COUNT)
     report = call.run("late")
+    report.raise_on_findings()
     most = report.launches[call.stages().index("experts")].max_bytes_in_flight_sm
     print(f"M={num_tokens}, {call.plan['path']}: {most} bytes in flight")
     assert most >= LEAST_IN_FLIGHT
@@ -135,7 +136,9 @@ def test_instructions_of_a_row() -> None:
     counts = {}
     for rows in (8, 64):
         call = Call(crowded(2700, {1: rows}), "100a", sm_count=34)
-        counts[rows] = call.run().launches[call.stages().index("experts")].instructions
+        report = call.run()
+        report.raise_on_findings()
+        counts[rows] = report.launches[call.stages().index("experts")].instructions
     of_a_row = (counts[64] - counts[8]) / 56
     print(f"{of_a_row:.0f} warp instructions a row")
     assert of_a_row == pytest.approx(COLUMN_INSTRUCTIONS["sm_100a"], rel=0.02)

@@ -24,12 +24,30 @@ from ptxrun.api import Schedule
 from cake_moe._native import _C
 from cake_moe.layout import TOP_K
 from cake_moe.testing.inputs import make_inputs
+from cake_moe.testing.plans import plan_rows
 
 SM_COUNT = 148
 EVERY_SCHEDULE: list[tuple[Schedule, int]] = [("early", 0), ("late", 0), ("random", 1)]
+# Counts that were asked for by number, beside the first of each path of the plan.
 FEW_TOKENS = [1, 2, 7, 8, 16, 33, 64]
 MORE_TOKENS = [100, 160, 300, 1024, 3000, 16384]
+PATHS = plan_rows("sm_100a", SM_COUNT)
+FIRST_OF_PATH = [row.first for row in PATHS]
+OF_FEW_TOKENS = [count for count in FIRST_OF_PATH if count <= FEW_TOKENS[-1]]
+ROUTED_FEW = sorted({*FEW_TOKENS, *OF_FEW_TOKENS})
+ROUTED_MORE = sorted({*MORE_TOKENS, *FIRST_OF_PATH} - {*OF_FEW_TOKENS})
+SKEWED = sorted({*FEW_TOKENS, *MORE_TOKENS, *FIRST_OF_PATH})
+TEN_SEEDS = sorted({8, *MORE_TOKENS, *FIRST_OF_PATH})
 ROUTINGS = ["uniform", "zipf", "one_group", "duplicates", "no_route", "nan"]
+
+
+@pytest.mark.parametrize("counts", [ROUTED_FEW + ROUTED_MORE, SKEWED, TEN_SEEDS], ids=["routings", "skewed", "seeds"])
+def test_every_path_is_among_the_counts(counts: list[int]) -> None:
+    """And every count that was asked for, but for the small ones of the ten seeds."""
+    taken = {_C.make_plan(count, "sm_100a", SM_COUNT)["path"] for count in counts}
+    assert taken == {row.path for row in PATHS}
+    assert {*MORE_TOKENS, 8} <= set(counts)
+    assert counts is TEN_SEEDS or set(FEW_TOKENS) <= set(counts)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -90,20 +108,20 @@ def test_every_token_routed(num_tokens: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("routing", ROUTINGS)
-@pytest.mark.parametrize("num_tokens", FEW_TOKENS)
+@pytest.mark.parametrize("num_tokens", ROUTED_FEW)
 def test_routings_of_few_tokens(num_tokens: int, routing: str) -> None:
     same_under(spread(num_tokens, routing), EVERY_SCHEDULE, "100a", SM_COUNT)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("routing", ROUTINGS)
-@pytest.mark.parametrize("num_tokens", MORE_TOKENS)
+@pytest.mark.parametrize("num_tokens", ROUTED_MORE)
 def test_routings_of_more_tokens(num_tokens: int, routing: str) -> None:
     same_under(spread(num_tokens, routing, tokens=4, slots=4), EVERY_SCHEDULE, "100a", SM_COUNT)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("num_tokens", FEW_TOKENS + MORE_TOKENS + [5000, 6000, 10000])
+@pytest.mark.parametrize("num_tokens", SKEWED)
 def test_skewed(num_tokens: int) -> None:
     """Every path of the plan: experts whose rows fill a tile, all but, and one more, and one of several tiles."""
     tile = _C.make_plan(num_tokens, "sm_100a", SM_COUNT)["launches"][-2]["tile_tokens"]
@@ -114,7 +132,7 @@ def test_skewed(num_tokens: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("num_tokens", [8, *MORE_TOKENS])
+@pytest.mark.parametrize("num_tokens", TEN_SEEDS)
 def test_ten_seeds(num_tokens: int) -> None:
     same_under(
         spread(num_tokens, "zipf", tokens=3, slots=4), [("random", seed) for seed in range(10)], "100a", SM_COUNT
