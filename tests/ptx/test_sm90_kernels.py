@@ -77,7 +77,7 @@ def test_kinds_of_input(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("num_tokens", [33, 64, 65, 330, 600, 1100, 1217, 2500, 3000, 4000, 5000])
 def test_larger_calls(num_tokens: int, schedule: Schedule) -> None:
-    """Every path of the plan with a token tile of its own; few routes keep the number of units small."""
+    """Paths of the plan with a token tile of their own; few routes keep the number of units small."""
     problem = sparse(num_tokens, 40)
     call = Call(problem)
     call.run(schedule, seed=num_tokens).raise_on_findings()
