@@ -9,6 +9,8 @@ namespace cake_moe::sm90::fc1 {
 template <int kTokens_>
 struct Config {
   static constexpr int kTokens = kTokens_;    // most rows of a token tile
+  // Columns of the narrowest MMA; there is one for every multiple of 8 from here on.
+  static constexpr int kLeastTokens = kTokens >= 48 ? kTokens - 24 : kTokens;
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
   static constexpr int kSubtiles = kTokens > 64 ? 2 : 1;        // m64 tiles of a consumer warpgroup
@@ -34,11 +36,10 @@ struct Config {
   static constexpr int kSlotBytes = kWeightBytes + kTokenBytes + kScaleBytes;
 
   // The epilogue exchanges a few tokens of a warpgroup's 32 features at a time.
-  static constexpr int kPassTokens = kTokens % 16 == 0 ? 16 : 8;
-  static constexpr int kPasses = kTokens / kPassTokens;
+  static constexpr int kPassTokens = kTokens < 16 ? 8 : 16;
   static constexpr int kExchangePitch = 36;  // floats of a token: 32 features, padded
   static constexpr int kPlaneFloats = kPassTokens * kExchangePitch;
-  static constexpr int kExchangeBytes = kConsumers * 2 * kPlaneFloats * 4;  // up and gate
+  static constexpr int kExchangeBytes = kConsumers * (2 * kPlaneFloats + 128) * 4;
 
   static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kExchangeBytes - 128;
   static constexpr int kSlots = kFreeBytes / kSlotBytes < 5 ? kFreeBytes / kSlotBytes : 5;
@@ -47,7 +48,7 @@ struct Config {
   static_assert(kHidden % kStageK == 0 && kFc1Rows % kTileRows == 0 && kTileRows % 128 == 0);
   static_assert(kWeightBytes % 1024 == 0 && kTokenBytes % 1024 == 0 && kScaleBytes % 1024 == 0, "swizzle atoms");
   static_assert(kSlots >= 2);
-  static_assert(kTokens % 8 == 0 && kTokens <= 128 && kTokens % kPassTokens == 0);
+  static_assert(kTokens % 8 == 0 && kTokens <= 128);
   static_assert(kTokenWarpRows <= 32, "a lane holds one token");
   static_assert(!kWide || kConsumerThreads * kConsumerRegisters + 32 * kProducerWarps * kProducerRegisters <=
                               kThreads * kLaunchRegisters,

@@ -15,7 +15,7 @@ __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int
   for (int u = blockIdx.x; u < units; u += gridDim.x) {
     const Unit unit = load_unit<C>(args, u);
     float acc[C::kSubtiles][C::kTokens / 2];
-    accumulate<C>(shared, at, group, acc);
+    accumulate_rows(shared, at, group, __shfl_sync(~0u, unit.rows, 0), acc);
     store_unit<C>(args, shared, group, unit, acc);
   }
 }

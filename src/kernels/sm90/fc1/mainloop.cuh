@@ -18,8 +18,12 @@ struct Shared {
     uint8_t tokens[C::kTokenBytes];                  // [segment][token][128 bytes], 128-byte swizzle
     uint8_t scales[C::kScaleBytes];                  // [128 rows][4 atoms of 512 bytes]
   };
+  struct Exchange {
+    float values[2][C::kPlaneFloats];  // activated, [token of a pass][32 features], of two passes
+    float factors[128];                // hidden_block_factor of each scale
+  };
   Slot slots[C::kSlots];
-  float exchange[C::kConsumers][2][C::kPlaneFloats];
+  Exchange exchange[C::kConsumers];
   uint64_t stage_arrived[C::kSlots];
   uint64_t stage_consumed[C::kSlots];
 };
@@ -140,12 +144,12 @@ __device__ __forceinline__ void dequantize_pieces(const Pieces& p, const StageSc
   }
 }
 
-// One stage by warpgroup MMA. `on_started` runs once every earlier stage's MMAs have ended.
-template <typename C, typename OnStarted>
+// One stage by warpgroup MMA on kN tokens. `on_started` runs once every earlier stage's MMAs have ended.
+template <typename C, int kN, typename OnStarted>
 __device__ __forceinline__ void multiply_stage(const typename Shared<C>::Slot& slot, int group,
                                                float (&acc)[C::kSubtiles][C::kTokens / 2],
                                                uint32_t (&a)[C::kBuffers][kSteps][4], const OnStarted& on_started) {
-  ptx::fence_async_shared();  // cp.async wrote the tokens through the generic proxy
+  ptx::fence_async_shared();  // cp.async wrote the tokens through the generic proxy, wgmma reads past it
   const uint64_t tokens = ptx::swizzle128_descriptor(ptx::shared_address(slot.tokens));
   StageScales scales[C::kSubtiles];
 #pragma unroll
@@ -159,7 +163,7 @@ __device__ __forceinline__ void multiply_stage(const typename Shared<C>::Slot& s
       for (int half = 0; half < 2; ++half) {
         constexpr int kLast = C::kBuffers - 1;
         dequantize_pieces(pieces, scales[m], 2 * i + half, a[half & kLast]);
-        start_segment<C::kTokens>(acc[m], a[half & kLast], tokens + (2 * i + half) * (C::kSegmentBytes >> 4));
+        start_segment<kN>(acc[m], a[half & kLast], tokens + (2 * i + half) * (C::kSegmentBytes >> 4));
         ptx::wgmma_wait<kLast>();
         if (i == 0 && m == 0 && half == 0) on_started();
       }
@@ -191,13 +195,21 @@ __device__ __forceinline__ void multiply_stage(const typename Shared<C>::Slot& s
   }
 }
 
-// acc[m] = weights[64 rows of subtile m] * tokens, over all of K. Leaves every slot released.
-template <typename C>
+// Columns that no MMA writes: no token's, but the epilogue's passes may read them, and zero is not its fast case.
+template <int kN, int kCount>
+__device__ __forceinline__ void clear_columns(float (&acc)[kCount]) {
+  clear(reinterpret_cast<float(&)[kN / 2]>(acc));
+#pragma unroll
+  for (int j = kN / 2; j < kCount; ++j) acc[j] = 1.0f;
+}
+
+// acc[m] = weights[64 rows of subtile m] * tokens, over all of K, for the first kN tokens. Leaves every slot released.
+template <typename C, int kN>
 __device__ __forceinline__ void accumulate(Shared<C>& shared, RingPosition<C::kSlots>& at, int group,
                                            float (&acc)[C::kSubtiles][C::kTokens / 2]) {
   const bool first_lane = threadIdx.x % 32 == 0;
 #pragma unroll
-  for (int m = 0; m < C::kSubtiles; ++m) clear(acc[m]);
+  for (int m = 0; m < C::kSubtiles; ++m) clear_columns<kN>(acc[m]);
   if constexpr (C::kWarpMma) {
 #pragma unroll 1
     for (int stage = 0; stage < C::kStages; ++stage) {
@@ -213,8 +225,7 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, RingPosition<C::kS
 #pragma unroll 1
     for (int stage = 0; stage < C::kStages; ++stage) {
       ptx::mbarrier_wait(&shared.stage_arrived[at.slot], at.phase);
-      ptx::fence_async_shared();  // cp.async wrote the tokens through the generic proxy, wgmma reads past it
-      multiply_stage<C>(shared.slots[at.slot], group, acc, a, [&] {
+      multiply_stage<C, kN>(shared.slots[at.slot], group, acc, a, [&] {
         if (previous != nullptr && first_lane) ptx::mbarrier_arrive(previous);
       });
       previous = &shared.stage_consumed[at.slot];
@@ -224,10 +235,20 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, RingPosition<C::kS
 #pragma unroll
     for (int m = 0; m < C::kSubtiles; ++m) {
 #pragma unroll
-      for (int j = 0; j < C::kTokens / 2; ++j) ptx::pin(acc[m][j]);
+      for (int j = 0; j < kN / 2; ++j) ptx::pin(acc[m][j]);
     }
     if (first_lane) ptx::mbarrier_arrive(previous);
   }
+}
+
+// By MMAs no wider than the tile's rows need. `rows` is the same in the whole warpgroup.
+template <typename C, int kN = C::kTokens>
+__device__ __forceinline__ void accumulate_rows(Shared<C>& shared, RingPosition<C::kSlots>& at, int group, int rows,
+                                                float (&acc)[C::kSubtiles][C::kTokens / 2]) {
+  if constexpr (kN > C::kLeastTokens) {
+    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, group, rows, acc);
+  }
+  accumulate<C, kN>(shared, at, group, acc);
 }
 
 }  // namespace cake_moe::sm90::fc1
