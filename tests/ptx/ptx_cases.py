@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,3 +60,12 @@ def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
     keep = torch.zeros_like(ids, dtype=torch.bool)
     keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
     return replace(problem, token_selected_experts=torch.where(keep, ids, NO_ROUTE))
+
+
+def crowded(num_tokens: int, rows: Sequence[int]) -> MoeInputs:
+    """A problem in which expert i of the pool has rows[i] rows, those of the first tokens; all other slots are empty."""
+    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
+    ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
+    for i, count in enumerate(rows):
+        ids[:count, i] = int(POOL[i])
+    return replace(problem, token_selected_experts=ids)

@@ -7,7 +7,7 @@
 
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/fc1/activation.cuh"
-#include "kernels/sm90/fc1/mainloop.cuh"
+#include "kernels/sm90/fc1/shared.cuh"
 #include "numerics/nvfp4.h"
 
 namespace cake_moe::sm90::fc1 {
@@ -80,29 +80,24 @@ __device__ __forceinline__ void store_pass(const Args& args, const float* values
 // the instruction cache and registers have no index.
 template <typename C>
 __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, const Unit& unit,
-                                           float (&acc)[C::kSubtiles][C::kTokens / 2]) {
+                                           float (&acc)[C::kTokens / 2]) {
   constexpr int kPass = C::kPassTokens, kPassValues = kPass / 2;
   const Activation act(Constants(args, unit.expert));
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   auto& exchange = shared.exchange[group];
   exchange.factors[thread] = hidden_block_factor(static_cast<uint8_t>(thread), act.encode);
   const int own = 2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4;
-  int first_block = (unit.row_block * C::kTileRows + 64 * C::kSubtiles * group) / 32, plane = 0;
+  const int first_block = (unit.row_block * C::kTileRows + 64 * group) / 32;
+  int plane = 0;
 #pragma unroll 1
-  for (int m = 0; m < C::kSubtiles; ++m) {
-#pragma unroll 1
-    for (int token = 0; token < unit.rows; token += kPass) {
-      float* values = exchange.values[plane];
-      activate<C>(act, acc[0], values + own);
-      ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
-      store_pass<C>(args, values, exchange.factors, act.encode, first_block, unit.first_row + token, unit.rows - token);
-      plane ^= 1;
+  for (int token = 0; token < unit.rows; token += kPass) {
+    float* values = exchange.values[plane];
+    activate<C>(act, acc, values + own);
+    ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
+    store_pass<C>(args, values, exchange.factors, act.encode, first_block, unit.first_row + token, unit.rows - token);
+    plane ^= 1;
 #pragma unroll
-      for (int j = 0; j + kPassValues < C::kTokens / 2; ++j) acc[0][j] = acc[0][j + kPassValues];
-    }
-    first_block += 2;
-#pragma unroll
-    for (int j = 0; j < C::kTokens / 2; ++j) acc[0][j] = acc[C::kSubtiles - 1][j];
+    for (int j = 0; j + kPassValues < C::kTokens / 2; ++j) acc[j] = acc[j + kPassValues];
   }
 }
 
