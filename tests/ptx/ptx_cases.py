@@ -63,7 +63,7 @@ def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
 
 
 def crowded(num_tokens: int, rows: Sequence[int]) -> MoeInputs:
-    """A problem in which expert i of the pool has rows[i] rows, those of the first tokens; all other slots are empty."""
+    """A problem in which expert i of the pool has rows[i] rows, those of the first tokens; other slots are empty."""
     problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
     ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
     for i, count in enumerate(rows):

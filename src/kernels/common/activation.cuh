@@ -23,9 +23,9 @@ struct Divisor {
         limit(mul_rn(10.0f, magnitude)) {}
   __device__ bool regular() const { return magnitude > 0x1p-30f && magnitude < 0x1p30f; }
 
-  // |d| * tanh(|n / d|) for a regular d and 2^-60 <= |n| (or NaN). The quotient is correctly rounded: with both parts of
-  // the reciprocal it is within one ulp, and one correction with r = RN(2 / |d|) rounds it (Markstein 1990), while the
-  // residual is exact, for n, d and the quotient are far from the ends of the exponent range.
+  // |d| * tanh(|n / d|) for a regular d and 2^-60 <= |n| (or NaN). The quotient is correctly rounded: with both parts
+  // of the reciprocal it is within one ulp, and one correction with r = RN(2 / |d|) rounds it (Markstein 1990), while
+  // the residual is exact, for n, d and the quotient are far from the ends of the exponent range.
   __device__ __forceinline__ float capped(float n) const {
     const float a = detail::at_most(abs_bits(n), limit);
     const float q = fma_rn(a, r, mul_rn(a, r_tail));

@@ -28,17 +28,17 @@ __device__ __forceinline__ __half2 shifted_scales(uint16_t codes) {
   return __hmul2(ptx::cvt_f16x2_e4m3x2(codes), __half2half2(__ushort_as_half(0x5800)));
 }
 
-// Constants unknown to the compiler, read as constant-bank operands: it would turn multiplications by known factors into
-// shifts, and the pipe of shifts and logic is the bottleneck, while multiplications run beside it; and it would undo a
-// merge whose mask it knows.
+// Constants unknown to the compiler, read as constant-bank operands: it would turn multiplications by known factors
+// into shifts, and the pipe of shifts and logic is the bottleneck, while multiplications run beside it; and it would
+// undo a merge whose mask it knows.
 struct ShiftFactors {
   uint32_t by_1, by_4, by_8;
-  uint32_t magnitudes;  // where a code's magnitude goes in the high byte of an fp16
 };
-static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 4, 1u << 8, 0x0E0E0E0E};
+static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 4, 1u << 8};
+static __constant__ uint32_t magnitude_bits = 0x0E0E0E0E;  // of the codes in the high bytes of fp16
 
 __device__ __forceinline__ uint32_t merge_codes(uint32_t magnitude, uint32_t sign) {
-  return (magnitude & shift_factors.magnitudes) | (sign & ~shift_factors.magnitudes);
+  return (magnitude & magnitude_bits) | (sign & ~magnitude_bits);
 }
 
 // Two halves whose high bytes hold merged codes, bits that belong to other codes cleared.

@@ -23,7 +23,7 @@ __host__ __device__ constexpr int swizzled_byte(int row, int piece) {
 template <int kN, int kCount>
 __device__ __forceinline__ void start_segment(float (&d)[kCount], uint32_t (&a)[kSteps][4], uint64_t tokens) {
   static_assert(kN / 2 <= kCount);
-  auto& columns = reinterpret_cast<float(&)[kN / 2]>(d);
+  auto& columns = reinterpret_cast<float (&)[kN / 2]>(d);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll

@@ -8,7 +8,7 @@ namespace cake_moe::sm90::fc1 {
 
 template <int kTokens_>
 struct Config {
-  static constexpr int kTokens = kTokens_;    // most rows of a token tile
+  static constexpr int kTokens = kTokens_;  // most rows of a token tile
   // Columns of the narrowest MMA; there is one for every multiple of 8 from here on.
   static constexpr int kLeastTokens = kTokens >= 48 ? kTokens - 24 : kTokens;
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
@@ -27,8 +27,8 @@ struct Config {
   // Weights of the next segment are read while one is multiplied, where registers allow.
   static constexpr bool kWordsAhead = kTokens <= 96;
 
-  // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a ring
-  // of their own.
+  // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
+  // ring of their own.
   static constexpr int kStageK = 256;
   static constexpr int kStages = kHidden / kStageK;
   static constexpr int kSegments = kStageK / 64;
@@ -45,7 +45,7 @@ struct Config {
   static constexpr int kPassTokens = kTokens < 16 ? 8 : 16;
   static constexpr int kExchangePitch = 36;  // floats of a token: 32 features, padded
   static constexpr int kPlaneFloats = kPassTokens * kExchangePitch;
-  static constexpr int kExchangeBytes = kConsumers * (2 * kPlaneFloats + 128) * 4;
+  static constexpr int kExchangeBytes = kConsumers * (2 * kPlaneFloats + 256) * 4;
 
   static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kExchangeBytes - 256;
   static constexpr int kFit = (kFreeBytes - 2 * kTokenBytes) / kStageBytes;

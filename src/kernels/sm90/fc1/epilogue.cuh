@@ -36,9 +36,8 @@ __device__ __forceinline__ void activate(const Activation& act, const float (&ac
 // Four lanes requantise a block; lane `part` encodes `v`, features 4 * part .. 4 * part + 3. factor_of(scale) is
 // hidden_block_factor. Called by whole warps.
 template <typename FactorOf>
-__device__ __forceinline__ void requantize_block(const float (&v)[4], int part, float encode,
-                                                 const FactorOf& factor_of, bool store, uint8_t* codes,
-                                                 uint8_t* scale) {
+__device__ __forceinline__ void requantize_block(const float (&v)[4], int part, float encode, const FactorOf& factor_of,
+                                                 bool store, uint8_t* codes, uint8_t* scale) {
   float amax =
       max_magnitude(max_magnitude(abs_bits(v[0]), abs_bits(v[1])), max_magnitude(abs_bits(v[2]), abs_bits(v[3])));
   amax = max_magnitude(amax, __shfl_xor_sync(~0u, amax, 1));
@@ -60,7 +59,8 @@ __device__ __forceinline__ void requantize_block(const float (&v)[4], int part, 
   requantize_block(v, part, encode, factor_of, store, codes, scale);
 }
 
-// Requantises the 32 features of a pass; two planes in turn let the next pass begin before every warp has read this one.
+// Requantises the 32 features of a pass; two planes in turn let the next pass begin before every warp has read this
+// one.
 template <typename C>
 __device__ __forceinline__ void store_pass(const Args& args, const float* values, const float* factors, float encode,
                                            int first_block, int64_t first_row, int rows) {
@@ -71,13 +71,13 @@ __device__ __forceinline__ void store_pass(const Args& args, const float* values
   const float2 even = reinterpret_cast<const float2*>(from)[part];
   const float2 odd = reinterpret_cast<const float2*>(from + kGroup / 2)[part];
   const int64_t row = first_row + token;
-  requantize_block({even.x, odd.x, even.y, odd.y}, part, encode, [&](uint8_t scale) { return factors[scale]; },
-                   token < rows, args.hq + row * kFc2RowBytes + 8 * (first_block + block),
-                   args.hs + row * kFc2Groups + first_block + block);
+  requantize_block(
+      {even.x, odd.x, even.y, odd.y}, part, encode, [&](uint8_t scale) { return factors[scale]; }, token < rows,
+      args.hq + row * kFc2RowBytes + 8 * (first_block + block), args.hs + row * kFc2Groups + first_block + block);
 }
 
-// Consumes the accumulators: a rolled loop that moves them down by a pass at a time, since unrolled passes would not fit
-// the instruction cache and registers have no index.
+// Consumes the accumulators: a rolled loop that moves them down by a pass at a time, since unrolled passes would not
+// fit the instruction cache and registers have no index.
 template <typename C>
 __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, const Unit& unit,
                                            float (&acc)[C::kTokens / 2]) {
@@ -85,7 +85,11 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
   const Activation act(Constants(args, unit.expert));
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   auto& exchange = shared.exchange[group];
-  exchange.factors[thread] = hidden_block_factor(static_cast<uint8_t>(thread), act.encode);
+  ptx::named_barrier(1 + group, 128);  // every warp is done with the previous unit
+#pragma unroll
+  for (int scale = thread; scale < 256; scale += 128) {
+    exchange.factors[scale] = hidden_block_factor(static_cast<uint8_t>(scale), act.encode);
+  }
   const int own = 2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4;
   const int first_block = (unit.row_block * C::kTileRows + 64 * group) / 32;
   int plane = 0;

@@ -19,7 +19,6 @@ struct Position {
 struct StageScales {
   __half2 pairs[2][2];
 
-  StageScales() = default;
   __device__ __forceinline__ explicit StageScales(const uint8_t* low_row) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -55,7 +54,7 @@ __device__ __forceinline__ Words load_words(const typename Shared<C>::Weights& w
 // Columns that no MMA writes: no token's, but the epilogue's passes may read them, and zero is not its fast case.
 template <int kN, int kCount>
 __device__ __forceinline__ void clear_columns(float (&acc)[kCount]) {
-  clear(reinterpret_cast<float(&)[kN / 2]>(acc));
+  clear(reinterpret_cast<float (&)[kN / 2]>(acc));
 #pragma unroll
   for (int j = kN / 2; j < kCount; ++j) acc[j] = 1.0f;
 }

@@ -36,9 +36,9 @@ __device__ __forceinline__ void produce_weights(const Args& args, const CUtensor
   }
 }
 
-// A warp's share of a stage: every kTokenWarps-th group of eight rows, 512 bytes of a row an instruction. `offsets` holds
-// the bytes of its rows in x_half, four groups a register; `target` is the shared address of the lane's piece of its
-// first row.
+// A warp's share of a stage: every kTokenWarps-th group of eight rows, 512 bytes of a row an instruction. `offsets`
+// holds the bytes of its rows in x_half, four groups a register; `target` is the shared address of the lane's piece of
+// its first row.
 template <typename C>
 __device__ __forceinline__ void gather_tokens(const uint8_t* source, const uint32_t (&offsets)[C::kOffsets],
                                               uint32_t target, int rows) {

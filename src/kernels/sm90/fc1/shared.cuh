@@ -17,7 +17,7 @@ struct Shared {
   };
   struct Exchange {
     float values[2][C::kPlaneFloats];  // activated, [token of a pass][32 features], of two passes
-    float factors[128];                // hidden_block_factor of each scale
+    float factors[256];                // hidden_block_factor of each scale
   };
   Weights weights[C::kWeightSlots];
   alignas(1024) uint8_t tokens[C::kTokenSlots][C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
