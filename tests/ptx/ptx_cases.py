@@ -52,10 +52,8 @@ def same_bits(problem: MoeInputs, output: Tensor, stages: Stages) -> None:
         assert torch.equal(getattr(stages, name)[:rows], getattr(expected, name)[:rows]), name
 
 
-def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
-    """A problem whose first tokens have `routes` routes in all and whose other slots are empty: few tiles, every row of
-    them exact."""
-    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
+def thin_out(problem: MoeInputs, routes: int) -> MoeInputs:
+    """The problem with `routes` routes in all, spread over its tokens; the other slots are empty."""
     ids = problem.token_selected_experts
     keep = torch.zeros_like(ids, dtype=torch.bool)
     keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
@@ -67,5 +65,10 @@ def crowded(num_tokens: int, rows: Sequence[int]) -> MoeInputs:
     problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
     ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
     for i, count in enumerate(rows):
-        ids[:count, i] = int(POOL[i])
+        ids[:count, i] = POOL[i]
     return replace(problem, token_selected_experts=ids)
+
+
+def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
+    """Few tiles, every row of them exact."""
+    return thin_out(make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options), routes)
