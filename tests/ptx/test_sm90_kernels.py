@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, id_of, judge, same_bits, sparse
+from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, crowded, id_of, judge, same_bits, sparse
 from ptx_operator import Call
 from ptxrun.api import Schedule
 
@@ -52,6 +52,27 @@ def test_warpgroup_mma(num_tokens: int) -> None:
     same_bits(problem, *call.result())
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "rows"),
+    [
+        (700, [24, 25]),
+        pytest.param(1400, [48, 41, 32, 17], marks=pytest.mark.full),
+        pytest.param(2500, [64, 57, 41], marks=pytest.mark.full),
+        pytest.param(3000, [80, 73, 57], marks=pytest.mark.full),
+        pytest.param(4000, [96, 89, 73], marks=pytest.mark.full),
+        pytest.param(5000, [112, 97, 113, 1], marks=pytest.mark.full),
+        pytest.param(6000, [128, 113, 129], marks=pytest.mark.full),
+    ],
+)
+def test_full_tiles(num_tokens: int, rows: list[int]) -> None:
+    """Token tiles of many rows: every width of FC1's MMAs, several passes of its epilogue, experts of two tiles."""
+    problem = crowded(num_tokens, dict(enumerate(rows)))
+    call = Call(problem, sm_count=8)
+    call.run("random", seed=num_tokens).raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("num_tokens", [1, 2, 9])
@@ -75,7 +96,7 @@ def test_kinds_of_input(options: dict[str, Any]) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("num_tokens", [33, 64, 65, 330, 600, 1100, 1217, 2500, 3000, 4000, 5000])
+@pytest.mark.parametrize("num_tokens", [33, 64, 65, 330, 700, 1100, 1400, 2500, 3000, 4000, 5000, 6000])
 def test_larger_calls(num_tokens: int, schedule: Schedule) -> None:
     """Every path of the plan with a token tile of its own; few routes keep the number of units small."""
     problem = sparse(num_tokens, 40)
