@@ -79,9 +79,10 @@ __device__ __forceinline__ int stored_row(int warp, int r) {
   return 32 * (warp / 2) + 16 * (column % 2) + 4 * (warp % 2) + column / 2;
 }
 
-template <typename C>
+// By kN of the tile's columns.
+template <typename C, int kN>
 __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot, const uint8_t* tokens, int subtile,
-                                           float (&acc)[C::kTokens / 2]) {
+                                           float (&acc)[kN / 2]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int t = lane % 4, row = 64 * subtile + stored_row(warp, lane / 4);
   const uint8_t* weights = slot.weights + row * kFc2RowBytes + t * 16;
@@ -105,9 +106,9 @@ __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot,
       dequantize_segment(half == 0 ? low.x : low.z, half == 0 ? low.y : low.w, low_scale, half == 0 ? high.x : high.z,
                          half == 0 ? high.y : high.w, high_scale, a[half & kLast]);
       if constexpr (C::kWarpMma) {
-        multiply_segment<C::kTokens>(acc, a[half & kLast], address + (2 * i + half) * C::kSegmentBytes);
+        multiply_segment<kN>(acc, a[half & kLast], address + (2 * i + half) * C::kSegmentBytes);
       } else {
-        start_segment<C::kTokens>(acc, a[half & kLast], descriptor + (2 * i + half) * (C::kSegmentBytes >> 4));
+        start_segment<kN>(acc, a[half & kLast], descriptor + (2 * i + half) * (C::kSegmentBytes >> 4));
         ptx::wgmma_wait<kLast>();
       }
     }
@@ -117,7 +118,7 @@ __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot,
   } else {
     ptx::wgmma_wait<0>();
 #pragma unroll
-    for (int j = 0; j < C::kTokens / 2; ++j) ptx::pin(acc[j]);
+    for (int j = 0; j < kN / 2; ++j) ptx::pin(acc[j]);
   }
 }
 
