@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# One call on a machine with a GPU. Usage: ci/gpu.sh [build|test|sanitize|sanitize-all|bench]... (default: the first three)
+# One call on a machine with a GPU. Usage: ci/gpu.sh [build|test|sanitize|sanitize-all|downlevel|bench]... (default: the first three)
 #   build         in place; everything that it imports must be installed, or lie as wheels in .whl/ (ignored by git)
 #   test          tests/gpu
 #   sanitize      compute-sanitizer on some kernel instances      sanitize-all   on every instance
+#   downlevel     tests/downlevel: the sm_100a kernels on an sm_90 GPU, with and without compute-sanitizer; needs nvcc
 #   bench         python -m cake_moe.bench on the GPU
 # Needs no network. Logs: $OUT, or build/gpu. A table of the steps comes last; the exit status is 1 where one failed.
 set -uo pipefail
@@ -24,7 +25,7 @@ run_tests() { python3 -m pytest tests/gpu -q -p no:cacheprovider --durations=15;
 
 bench() { python3 -m cake_moe.bench --device cuda -M 1-16384x2 --launches --host --targets --json "$out/bench.json"; }
 
-# watch TOOL NAME SHARD TESTS: the selected tests under a tool, in the background.
+# watch TOOL NAME SHARD TESTS [FOLDER]: the selected tests of tests/gpu or FOLDER under a tool, in the background.
 # The caching allocator would hide out-of-bounds accesses inside its blocks. Only this project's kernels are watched, so the
 # tests fill their inputs by copies from the host: initcheck does not see what an unwatched kernel writes.
 watch() {
@@ -34,7 +35,7 @@ watch() {
   (
     CAKE_TEST_SHARD=$3 OMP_NUM_THREADS=2 PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 500 \
       compute-sanitizer --tool "$1" "${options[@]}" --print-limit 10000 --kernel-name kernel_substring=cake_moe \
-      --log-file "$log" python3 -m pytest tests/gpu -q -p no:cacheprovider -k "$4" >"$log.tests" 2>&1
+      --log-file "$log" python3 -m pytest "${5:-tests/gpu}" -q -p no:cacheprovider -k "$4" >"$log.tests" 2>&1
     status=$?
     printf '%-10s %-12s %4d s  %s  %s\n' "$1" "$2" $SECONDS "$(tail -n 1 "$log.tests")" "$(tail -n 1 "$log")"
     exit $status
@@ -69,6 +70,14 @@ sanitize_all() {
   finish_watching
 }
 
+downlevel() {
+  local tool watched=()
+  rm -f "$out"/racecheck_*.log
+  timeout 300 python3 -m pytest tests/downlevel/test_gpu.py -q -p no:cacheprovider --durations=5 || return 1
+  for tool in memcheck synccheck; do watch "$tool" downlevel 0/1 test_watched tests/downlevel/test_gpu.py; done
+  finish_watching
+}
+
 table=()
 failed=0
 for step in "${steps[@]}"; do
@@ -78,6 +87,7 @@ for step in "${steps[@]}"; do
     test) run_tests ;;
     sanitize) sanitize ;;
     sanitize-all) sanitize_all ;;
+    downlevel) downlevel ;;
     bench) bench ;;
     *) echo "unknown step: $step" >&2; exit 2 ;;
   esac

@@ -104,7 +104,9 @@ def median_seconds(
 def measure_host(
     problem: MoeInputs, empty: Callable[..., object] | None, count: int, synchronize: Callable[[], object]
 ) -> HostResult:
-    """Eager calls with a prepared workspace and a given output, a tenth of them through `cake_moe.fused_moe`.
+    """Eager calls with a prepared workspace and a given output, under inference mode, as engines run it.
+
+    A tenth as many calls go through `cake_moe.fused_moe`, and another tenth record gradients.
 
     empty: what :func:`empty_operator` gives; count: calls, at least 10; synchronize: waits for the device.
     """
@@ -126,5 +128,10 @@ def measure_host(
     }
     if empty is not None:
         calls["empty"] = (partial(empty, *operands, workspace, output, None, None), count)
-    medians = median_seconds(calls, synchronize)
-    return HostResult(tokens, count, medians["operator"], medians["function"], medians.get("empty"))
+    with torch.inference_mode():
+        medians = median_seconds(calls, synchronize)
+    with torch.enable_grad():
+        recording = median_seconds({"operator": (calls["operator"][0], count // 10)}, synchronize)
+    return HostResult(
+        tokens, count, medians["operator"], medians["function"], medians.get("empty"), recording["operator"]
+    )

@@ -86,12 +86,13 @@ def result_table(cases: Sequence[CaseResult]) -> Table:
 
 def host_table(results: Iterable[HostResult]) -> Table:
     """Cost of a call for the caller's thread."""
-    table = Table(title="host time of an eager call, medians, workspace and output given")
-    for heading in ("M", "calls", "empty operator", "operator", "above empty", "cake_moe.fused_moe"):
+    table = Table(title="host time of an eager call under inference mode, medians, workspace and output given")
+    headings = ("M", "calls", "empty operator", "operator", "above empty", "cake_moe.fused_moe", "gradients recorded")
+    for heading in headings:
         table.add_column(heading, justify="right")
     for result in results:
         above = None if result.empty is None else result.operator - result.empty
-        times = (result.empty, result.operator, above, result.function)
+        times = (result.empty, result.operator, above, result.function, result.recording)
         cells = ("-" if time is None else time_text(time) for time in times)
         table.add_row(str(result.tokens), str(result.calls), *cells)
     return table

@@ -62,7 +62,10 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class HostResult:
-    """What a call costs the caller's thread: medians of eager calls, in seconds, before the GPU is done."""
+    """What a call costs the caller's thread: medians of eager calls, in seconds, before the GPU is done.
+
+    Under ``torch.inference_mode()``, as engines run it, unless said.
+    """
 
     tokens: int
     calls: int
@@ -72,6 +75,8 @@ class HostResult:
     """``cake_moe.fused_moe``."""
     empty: float | None
     """An operator of the same schema that does nothing; None where it could not be built."""
+    recording: float | None = None
+    """``torch.ops.cake.fused_moe`` where gradients are recorded: it asks every floating tensor whether it needs one."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +48,12 @@ def plan_of(num_tokens: int, device: torch.device) -> dict[str, Any]:
     return _C.make_plan(num_tokens, arch, properties.multi_processor_count)
 
 
-def stage_views(workspace: Tensor, num_tokens: int) -> Stages:
-    """The sections of `workspace` (uint8, 1-D) for a call with num_tokens tokens on its device, without a copy."""
-    sections = plan_of(num_tokens, workspace.device)["workspace"]
+def stage_views(workspace: Tensor, num_tokens: int, plan: Mapping[str, Any] | None = None) -> Stages:
+    """The sections of `workspace` (uint8, 1-D) for a call with num_tokens tokens, without a copy.
+
+    plan: of the call, as `_C.make_plan` gives it; by default that of the workspace's device.
+    """
+    sections = (plan_of(num_tokens, workspace.device) if plan is None else plan)["workspace"]
     rows = TOP_K * num_tokens
 
     def view(name: str, dtype: torch.dtype, *shape: int) -> Tensor:

@@ -27,7 +27,9 @@ def test_the_empty_operator_has_the_schema_and_does_nothing() -> None:
     result = host.measure_host(make_inputs(1), empty, 100, lambda: None)
     assert (result.tokens, result.calls) == (1, 100)
     assert result.empty is not None
+    assert result.recording is not None
     assert 0 < result.empty < result.operator
+    assert 0 < result.recording < 1
 
 
 def test_without_a_compiler_there_is_no_yardstick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ SUBMISSION_S = 15e-6
 
 @pytest.mark.parametrize(("num_tokens", "calls"), [(1, 10_000), (64, 2_000), (128, 2_000)])
 def test_submission(num_tokens: int, calls: int) -> None:
-    """Median time until a call returns, above an operator of the same schema that does nothing."""
+    """Median time until a call returns, above an operator of the same schema that does nothing; inference mode."""
     result = measure_host(problem_of(num_tokens), empty_operator(), calls, torch.cuda.synchronize)
     assert result.empty is not None
     above = result.operator - result.empty

@@ -52,14 +52,17 @@ def same_bits(problem: MoeInputs, output: Tensor, stages: Stages) -> None:
         assert torch.equal(getattr(stages, name)[:rows], getattr(expected, name)[:rows]), name
 
 
-def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
-    """A problem whose first tokens have `routes` routes in all and whose other slots are empty: few tiles, every row of
-    them exact."""
-    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
+def thin_out(problem: MoeInputs, routes: int) -> MoeInputs:
+    """The problem with `routes` routes in all, spread over its tokens; the other slots are empty."""
     ids = problem.token_selected_experts
     keep = torch.zeros_like(ids, dtype=torch.bool)
     keep.view(-1)[:: max(1, ids.numel() // routes)][:routes] = True
     return replace(problem, token_selected_experts=torch.where(keep, ids, NO_ROUTE))
+
+
+def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
+    """Few tiles, every row of them exact."""
+    return thin_out(make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options), routes)
 
 
 def crowded(num_tokens: int, rows: Sequence[int]) -> MoeInputs:

@@ -60,6 +60,22 @@ def array(tensor: Tensor) -> NDArray[Any]:
     return tensor.detach().view(torch.uint8).numpy()
 
 
+def operands(problem: MoeInputs) -> dict[str, Tensor]:
+    """The tensors of a problem under their names in MoeParams; the betas only where they are given."""
+    tensors = {
+        "input": problem.input,
+        "expert_ids": problem.token_selected_experts,
+        "route_weights": problem.token_final_scales,
+        "fc1_weights": problem.fc1_expert_weights,
+        "fc2_weights": problem.fc2_expert_weights,
+    }
+    scales = ("input_encode", "fc1_scales", "fc1_alpha", "hidden_encode", "fc2_scales", "fc2_alpha")
+    tensors.update(zip(scales, problem.quant_scales, strict=True))
+    betas = (("beta", problem.situ_beta), ("linear_beta", problem.situ_linear_beta))
+    tensors.update((name, beta) for name, beta in betas if beta is not None)
+    return tensors
+
+
 class Call:
     """One call of the operator as launches on interpreted memory.
 
@@ -100,18 +116,9 @@ class Call:
 
     def _params(self) -> MoeParams:
         problem = self.problem
-        tensors = {
-            "input": problem.input,
-            "expert_ids": problem.token_selected_experts,
-            "route_weights": problem.token_final_scales,
-            "fc1_weights": problem.fc1_expert_weights,
-            "fc2_weights": problem.fc2_expert_weights,
-        }
-        scales = ("input_encode", "fc1_scales", "fc1_alpha", "hidden_encode", "fc2_scales", "fc2_alpha")
-        tensors.update(zip(scales, problem.quant_scales, strict=True))
-        buffers = {name: self._input(name, tensor) for name, tensor in tensors.items()}
-        for name, beta in (("beta", problem.situ_beta), ("linear_beta", problem.situ_linear_beta)):
-            buffers[name] = self.sections[name] if beta is None else self._input(f"situ_{name}", beta)
+        buffers = {name: self._input(name, tensor) for name, tensor in operands(problem).items()}
+        for name in ("beta", "linear_beta"):
+            buffers.setdefault(name, self.sections[name])
         return MoeParams(
             num_tokens=problem.num_tokens,
             route_weights_are_float=problem.token_final_scales.dtype == torch.float32,
