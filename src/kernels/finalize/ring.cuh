@@ -75,6 +75,7 @@ __device__ __forceinline__ void drain_ring(const Args& args, Ring& ring, int num
         sum.invalid |= slot.rows[k] == kInvalidRoute;
         if (slot.rows[k] >= 0) sum.add(slot.weights[k], slot.values[k][threadIdx.x]);
       }
+      ptx::fence_async_shared();  // these reads before the copies that refill the slot
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&ring.consumed[at.slot]);
       at.advance();
