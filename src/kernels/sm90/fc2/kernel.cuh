@@ -61,7 +61,7 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
 }
 
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm) cake_moe_sm90_fc2(const Args args) {
+__global__ void __launch_bounds__(C::kThreads, C::kRegisterCtas) cake_moe_sm90_fc2(const Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
   static_assert(sizeof(Shared<C>) <= max_smem_bytes(C::kCtasPerSm));
