@@ -112,3 +112,23 @@ def crowded(num_tokens: int, rows: dict[int, int], **options: Any) -> MoeInputs:
 def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
     """Few tiles, every row of them exact."""
     return thin_out(make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options), routes)
+
+
+def crowded(num_tokens: int, rows: Sequence[int]) -> MoeInputs:
+    """A problem in which the first experts of the pool have that many rows, each of a token of its own, and no other
+    expert has any."""
+    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
+    ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
+    ids[: sum(rows), 0] = torch.tensor(POOL[: len(rows)], dtype=ids.dtype).repeat_interleave(torch.tensor(rows))
+    return replace(problem, token_selected_experts=ids)
+
+
+def token_tiles(expected: Stages, rows: Sequence[int], plan: dict[str, Any]) -> dict[str, Tensor]:
+    """The route stage's sections for a `crowded` problem, an expert a tile."""
+    tiles = torch.zeros(plan["workspace"]["tiles"][1] // 16, 4, dtype=torch.int32)
+    first = expected.expert_offsets
+    experts = torch.tensor(sorted(POOL[: len(rows)]))
+    tiles[: len(rows)] = torch.stack(
+        [experts, first[experts], first[experts + 1] - first[experts], torch.zeros_like(experts)], dim=1
+    ).to(torch.int32)
+    return {"tiles": tiles, "tile_count": torch.tensor([len(rows)], dtype=torch.int32)}

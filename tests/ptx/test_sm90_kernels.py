@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, crowded, id_of, judge, same_bits, sparse
+from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, crowded, id_of, judge, same_bits, sparse, token_tiles
 from ptx_operator import Call
 from ptxrun.api import Schedule
 
 from cake_moe.testing.inputs import make_inputs
+from cake_moe.testing.stages import run
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -71,6 +72,28 @@ def test_full_tiles(num_tokens: int, rows: list[int]) -> None:
     call.run("random", seed=num_tokens).raise_on_findings()
     judge(problem, call)
     same_bits(problem, *call.result())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("num_tokens", "rows"),
+    [
+        (2500, (64, 57, 56, 48, 33, 3)),
+        (3000, (80, 71, 64, 49, 1)),
+        (4000, (96, 88, 80, 65, 64, 9)),
+        (5000, (112, 97, 96, 81, 80, 17)),
+    ],
+)
+def test_columns_of_fc2(num_tokens: int, rows: tuple[int, ...]) -> None:
+    """Tiles of many sizes meet the instances of FC2's MMAs; one CTA has several tiles."""
+    problem = crowded(num_tokens, dict(enumerate(rows)))
+    _, expected = run(problem)
+    given = {"hq": expected.hq, "hs": expected.hs}
+    plan = Call(problem).plan
+    call = Call(problem, sm_count=2, given=given | token_tiles(expected, rows, plan))
+    call.run("random", seed=num_tokens, stages=["fc2"]).raise_on_findings()
+    _, stages = call.result()
+    assert torch.equal(stages.y[: sum(rows)].view(torch.int16), expected.y[: sum(rows)].view(torch.int16))
 
 
 @pytest.mark.full
