@@ -28,8 +28,7 @@ __device__ __forceinline__ __half2 shifted_scales(uint16_t codes) {
   return __hmul2(ptx::cvt_f16x2_e4m3x2(codes), __half2half2(__ushort_as_half(0x5800)));
 }
 
-__device__ __forceinline__ uint32_t scaled_pair(uint32_t sign, uint32_t magnitude, __half2 scale) {
-  const uint32_t bits = (sign & 0x80008000u) | (magnitude & 0x0E000E00u);
+__device__ __forceinline__ uint32_t scaled_pair(uint32_t bits, __half2 scale) {
   const __half2 product = __hmul2(reinterpret_cast<const __half2&>(bits), scale);
   return reinterpret_cast<const uint32_t&>(product);
 }
@@ -37,16 +36,20 @@ __device__ __forceinline__ uint32_t scaled_pair(uint32_t sign, uint32_t magnitud
 // Factors of the left shifts, unknown to the compiler: it would turn known ones into shifts, and the pipe of shifts and
 // logic is the bottleneck, while multiplications run beside it. Read as constant-bank operands.
 struct ShiftFactors {
-  uint32_t by_1, by_4, by_5, by_8, by_9, by_12;
+  uint32_t by_1, by_4;
 };
-static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 4, 1u << 5, 1u << 8, 1u << 9, 1u << 12};
+static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 4};
 
-// Eight codes, element 0 in the low nibble -> pairs (k, k + 4), k = 0..3.
+// Eight codes, element 0 in the low nibble -> pairs (k, k + 4), k = 0..3. The codes of even and of odd elements first
+// become the high bytes of fp16, four in a word.
 __device__ __forceinline__ void dequantize_word(uint32_t word, __half2 scale, uint32_t (&pairs)[4]) {
-  pairs[0] = scaled_pair(word * shift_factors.by_12, word * shift_factors.by_9, scale);
-  pairs[1] = scaled_pair(word * shift_factors.by_8, word * shift_factors.by_5, scale);
-  pairs[2] = scaled_pair(word * shift_factors.by_4, word * shift_factors.by_1, scale);
-  pairs[3] = scaled_pair(word, word >> 3, scale);
+  constexpr uint32_t kSigns = 0x80808080u, kMagnitudes = 0x0E0E0E0Eu, kBytes1And3 = 0xFF00FF00u;
+  const uint32_t even = (word * shift_factors.by_4 & kSigns) | (word * shift_factors.by_1 & kMagnitudes);
+  const uint32_t odd = (word & kSigns) | (word >> 3 & kMagnitudes);
+  pairs[0] = scaled_pair(ptx::prmt(even, 0, 0x2404), scale);  // bytes 0 and 2, zeros below them
+  pairs[1] = scaled_pair(ptx::prmt(odd, 0, 0x2404), scale);
+  pairs[2] = scaled_pair(even & kBytes1And3, scale);
+  pairs[3] = scaled_pair(odd & kBytes1And3, scale);
 }
 
 // The A fragments of a segment's four MMA steps, from two words of row r (`low`) and of row r + 8 (`high`).
