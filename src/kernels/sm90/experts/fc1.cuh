@@ -17,7 +17,9 @@ struct Fc1Warp {
   int group, unit, half;  // unit of the item, half of its rows
   int finished = 0;       // items
 
-  __device__ explicit Fc1Warp(int warp) : group(warp / kGroupWarps), unit(warp % kGroupWarps / 2), half(warp % 2) {}
+  // The groups' orders of units are opposite: items of fewer units load the SM's four schedulers alike.
+  __device__ explicit Fc1Warp(int warp)
+      : group(warp / kGroupWarps), unit((warp % kGroupWarps / 2) ^ (group * (kFc1ItemUnits - 1))), half(warp % 2) {}
 };
 
 // One stage of a warp's rows, in the K order of fc1/mainloop.cuh.
