@@ -34,7 +34,13 @@ _FC2 = (
     "unit_consumed[slot]: a warp arrives after its reads, the producer waits for all before it refills the slot; "
     "unit_arrived[slot]: completed by the copy's bytes, readers wait for it"
 )
+_EXPERTS = (
+    "slot_consumed[slot]: a warp arrives after its reads, the producers wait for all before they refill the slot; "
+    "slot_arrived[slot]: completed by the copy's bytes and cp.async's arrival, readers wait for it"
+)
 KNOWN = [
+    Known("cake_moe_sm90_experts", frozenset({"UBLKCP", "LDS"}), _EXPERTS),
+    Known("cake_moe_sm90_experts", frozenset({"LDGSTS", "LDSM"}), _EXPERTS),
     Known("cake_moe_sm90_fc1", frozenset({"UBLKCP", "LDS"}), _FC1),
     Known("cake_moe_sm90_fc1", frozenset({"LDGSTS", "LDSM"}), _FC1),
     Known("cake_moe_sm90_fc2", frozenset({"UBLKCP", "LDS"}), _FC2),

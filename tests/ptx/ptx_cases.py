@@ -114,15 +114,6 @@ def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
     return thin_out(make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options), routes)
 
 
-def crowded(num_tokens: int, rows: Sequence[int]) -> MoeInputs:
-    """A problem in which the first experts of the pool have that many rows, each of a token of its own, and no other
-    expert has any."""
-    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
-    ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
-    ids[: sum(rows), 0] = torch.tensor(POOL[: len(rows)], dtype=ids.dtype).repeat_interleave(torch.tensor(rows))
-    return replace(problem, token_selected_experts=ids)
-
-
 def token_tiles(expected: Stages, rows: Sequence[int], plan: dict[str, Any]) -> dict[str, Tensor]:
     """The route stage's sections for a `crowded` problem, an expert a tile."""
     tiles = torch.zeros(plan["workspace"]["tiles"][1] // 16, 4, dtype=torch.int32)
