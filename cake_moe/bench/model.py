@@ -81,7 +81,7 @@ class Work:
     rows: int
 
 
-def _quotient_up(a: NDArray[np.int64], b: NDArray[np.int64] | int) -> NDArray[np.int64]:
+def _quotient_up(a: NDArray[np.int64], b: int) -> NDArray[np.int64]:
     return (a + b - 1) // b
 
 
