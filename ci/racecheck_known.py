@@ -27,17 +27,37 @@ class Known(NamedTuple):
 
 
 _FC1 = (
-    "stage_consumed[slot]: a warp arrives after its reads, the producer waits for all before it refills the slot; "
-    "stage_arrived[slot]: completed by the copy's bytes or cp.async's arrival, readers wait for it"
+    "weights_consumed and tokens_consumed[slot]: a warp arrives after its reads, the producers wait for all before they "
+    "refill the slot; weights_arrived and tokens_arrived[slot]: completed by the copy's bytes or cp.async's arrival, "
+    "readers wait for it"
 )
 _FC2 = (
     "unit_consumed[slot]: a warp arrives after its reads, the producer waits for all before it refills the slot; "
     "unit_arrived[slot]: completed by the copy's bytes, readers wait for it"
 )
+_EXPERTS = (
+    "slot_consumed[slot]: a warp arrives after its reads, the producers wait for all before they refill the slot; "
+    "slot_arrived[slot]: completed by the copy's bytes and cp.async's arrival, readers wait for it"
+)
+_HAND_OVER = (
+    "sums_arrived: a warp arrives after it has written its half of the sums, its counterpart waits before it reads them; "
+    "hidden_arrived and hidden_consumed[buffer]: the hidden warp arrives after it has written a tile, consumers wait "
+    "before and arrive after their reads"
+)
+_FINALIZE = (
+    "consumed[slot]: a warp arrives after its reads, the filling warp waits for all before it refills the slot; "
+    "arrived[slot]: its arrivals and the copies' bytes, readers wait for it"
+)
 KNOWN = [
+    Known("cake_moe_sm90_experts", frozenset({"UBLKCP", "LDS"}), _EXPERTS),
+    Known("cake_moe_sm90_experts", frozenset({"LDGSTS", "LDSM"}), _EXPERTS),
+    Known("cake_moe_sm90_experts", frozenset({"STS", "LDS"}), _HAND_OVER),
+    Known("cake_moe_sm90_experts", frozenset({"STS", "LDSM"}), _HAND_OVER),
     Known("cake_moe_sm90_fc1", frozenset({"UBLKCP", "LDS"}), _FC1),
     Known("cake_moe_sm90_fc1", frozenset({"LDGSTS", "LDSM"}), _FC1),
     Known("cake_moe_sm90_fc2", frozenset({"UBLKCP", "LDS"}), _FC2),
+    Known("cake_moe_finalize", frozenset({"UBLKCP", "LDS"}), _FINALIZE),
+    Known("cake_moe_finalize", frozenset({"STS", "LDS"}), _FINALIZE),
 ]
 
 Pair = tuple[str, int, str, int]

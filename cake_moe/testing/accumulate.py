@@ -145,34 +145,26 @@ class Sm90Sum:
 
 
 @dataclass(frozen=True)
-class BlockSum:
-    """The fused path of sm_90a: exact integer sums of blocks, one round-to-nearest FMA a block, then a tree.
+class Sm90HalvesSum:
+    """The fused path of sm_90a: as Sm90Sum, but FC1 sums each half of K by itself and adds the two sums last."""
 
-    A block's sixteen products of doubled e2m1 values are integers, their sum is below 2^12, and the product with the
-    two block scales has at most 20 bits: the FMA's operand is exact, and the first one adds to zero.
-    Two chains (of FC2), four of FC1, where each half of K has two: chain l takes the blocks of the fragment lanes 2l
-    and 2l + 1 (src/kernels/sm90/experts/blocks.cuh). The tree adds the two chains of a half of K, then the halves. A
-    lane's blocks in FC1 are four neighbours of the sixteen of a stage (K = 256), the even and the odd pair in turn; in
-    FC2 two neighbours of the eight of a chunk (K = 128).
-    """
+    _HALF = Sm90Sum()
 
-    def _steps(self, terms: Tensor) -> Tensor:
-        """terms [n, K] -> sums of blocks [n, steps, chains], the second half of the chains added to the first one."""
-        blocks = terms.view(len(terms), -1, 16).sum(dim=2)
-        if blocks.shape[1] % 32 == 0:
-            # half of K, stage, chain, lane, chunk, block of the lane
-            split = blocks.view(len(terms), 2, -1, 2, 2, 2, 2)
-            return split.permute(0, 2, 5, 6, 4, 3, 1).flatten(1, 4).flatten(2)
-        # chunk, chain, lane, block of the lane
-        return blocks.view(len(terms), -1, 2, 2, 2).permute(0, 1, 4, 3, 2).flatten(1, 3)
+    @staticmethod
+    def _has_halves(length: int) -> bool:
+        return length % 512 == 0
 
     def sharp(self, terms: Tensor) -> Tensor:
-        return _chains_and_tree(self._steps(terms)) + _FLOAT64 * terms.shape[1] * terms.abs().sum(dim=1)
+        if not self._has_halves(terms.shape[1]):
+            return self._HALF.sharp(terms)
+        first, second = terms.chunk(2, dim=1)
+        return self._HALF.sharp(first) + self._HALF.sharp(second) + _SLACK * UNIT * terms.sum(dim=1).abs()
 
     def coarse(self, magnitude: Tensor, length: int) -> Tensor:
-        chains = 4 if length % 512 == 0 else 2
-        depth = length // (16 * chains) - 1 + (chains - 1).bit_length()
-        return (_SLACK * UNIT * depth + _FLOAT64 * length) * magnitude
+        # A = A1 + A2, and each half's bound is the same multiple of its own A.
+        if not self._has_halves(length):
+            return self._HALF.coarse(magnitude, length)
+        return self._HALF.coarse(magnitude, length // 2) + _SLACK * UNIT * magnitude
 
 
 CPU = LaneSum()
@@ -191,7 +183,7 @@ def accumulation_of(num_tokens: int, device: torch.device) -> Accumulation:
 def gpu_accumulation(capability: int, num_tokens: int) -> Accumulation:
     """The same for a GPU of compute capability 90, 100 or 103 (major * 10 + minor). Raises ValueError for another."""
     if capability == 90:
-        return BlockSum() if num_tokens <= FUSED_TOKENS else Sm90Sum()
+        return Sm90HalvesSum() if num_tokens <= FUSED_TOKENS else Sm90Sum()
     if capability in (100, 103):
         return SM100
     raise ValueError(f"gpu_accumulation: capability must be 90, 100 or 103, got {capability}")

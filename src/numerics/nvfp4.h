@@ -20,12 +20,13 @@ inline constexpr float kFloatMax = 3.4028234663852886e38f;
 // Code (4 bits) = sign << 3 | index into {0, .5, 1, 1.5, 2, 3, 4, 6}. Nearest, ties to the even code, saturating; NaN
 // gives +6, as cvt.rn.satfinite.e2m1x2.f32 does.
 CAKE_HD inline uint32_t encode_e2m1(float x) {
-  const float a = abs_bits(x);
-  const uint32_t magnitude = uint32_t(!(a <= 0.25f)) + uint32_t(!(a < 0.75f)) + uint32_t(!(a <= 1.25f)) +
-                             uint32_t(!(a < 1.75f)) + uint32_t(!(a <= 2.5f)) + uint32_t(!(a < 3.5f)) +
-                             uint32_t(!(a <= 5.0f));
+  const float a = abs_bits(x) < kE2m1Max ? abs_bits(x) : kE2m1Max;
+  // The grid is 1/2 below 2, 1 below 4, then 2: 2^22 times the power of two below `a` (at least 1) has that ulp.
+  const uint32_t power = (float_bits(a) & 0x7F800000u) > 0x3F800000u ? float_bits(a) & 0x7F800000u : 0x3F800000u;
+  const uint32_t large = power + (22u << 23);
+  const uint32_t steps = float_bits(add_rn(a, bits_float(large))) - large;
   const uint32_t sign = is_nan(x) ? 0u : float_bits(x) >> 31;
-  return sign << 3 | magnitude;
+  return sign << 3 | (steps + (power >> 22) - 254u);
 }
 
 // Twice the value of a code, an integer in -12..12.

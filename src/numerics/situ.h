@@ -4,6 +4,9 @@
 #pragma once
 
 #include "numerics/fp32.h"
+#if defined(__CUDA_ARCH__)
+#include "kernels/ptx/approximate.cuh"
+#endif
 
 namespace cake_moe {
 namespace detail {
@@ -30,25 +33,31 @@ CAKE_HD inline Expm1 reduce_expm1(float x) {
   return {fma_rn(mul_rn(p, f), f, f), float_bits(shifted) - 0x4B400000u};
 }
 
-// 1/d for d in [1, 2] (or NaN): a quadratic seed with relative error 1/99 and two Newton steps.
+// Correctly rounded 1/d for d in [1, 2] (or NaN).
 CAKE_HD inline float reciprocal_1_2(float d) {
-  float r = fma_rn(fma_rn(0.32323232f, d, -1.45454545f), d, 2.12121212f);
-  r = fma_rn(r, fma_rn(-d, r, 1.0f), r);
+#if defined(__CUDA_ARCH__)
+  const float r = ptx::rcp_approx(d);  // the steps of the compiler's own rcp.rn, which checks the range of d first
   return fma_rn(r, fma_rn(-d, r, 1.0f), r);
+#else
+  return div_rn(1.0f, d);
+#endif
 }
 
 // The smaller of two values; a NaN in x survives.
 CAKE_HD inline float at_most(float x, float limit) { return x > limit ? limit : x; }
 
-}  // namespace detail
-
-// -m / (2 + m) with m = expm1(-2|z|); from |z| = 10 on the result is 1.
-CAKE_HD inline float situ_tanh(float z) {
-  const float a = detail::at_most(abs_bits(z), 10.0f);
-  const detail::Expm1 e = detail::reduce_expm1(mul_rn(a, -2.0f));
+// tanh(x / 2) = -m / (2 + m) with m = expm1(-x), for x in 0..180 (or NaN); from x = 20 on the result is 1.
+CAKE_HD inline float tanh_of_half(float x) {
+  const Expm1 e = reduce_expm1(-x);
   const float scale = bits_float((e.k << 23) + 0x3F800000u);
   const float m = fma_rn(scale, e.q, sub_rn(scale, 1.0f));
-  const float t = abs_bits(mul_rn(m, detail::reciprocal_1_2(add_rn(2.0f, m))));
+  return abs_bits(mul_rn(m, reciprocal_1_2(add_rn(2.0f, m))));
+}
+
+}  // namespace detail
+
+CAKE_HD inline float situ_tanh(float z) {
+  const float t = detail::tanh_of_half(mul_rn(detail::at_most(abs_bits(z), 10.0f), 2.0f));
   return bits_float(float_bits(t) | (float_bits(z) & 0x80000000u));
 }
 
@@ -63,19 +72,14 @@ CAKE_HD inline float situ_sigmoid(float z) {
   return float_bits(z) >> 31 ? mul_rn(x, r) : r;
 }
 
-// SiTU of a scaled gate gs from the quotients gs / b and us / l.
-CAKE_HD inline float situ_from_quotients(float gs, float gate_quotient, float up_quotient, float b, float l) {
-  const float p = mul_rn(b, situ_tanh(gate_quotient));
-  const float q = mul_rn(l, situ_tanh(up_quotient));
-  return mul_rn(mul_rn(p, situ_sigmoid(gs)), q);
-}
-
 // g and u are raw accumulators of the gate and the up row, a = dX*dW13, b and l the expert's betas. The sigmoid reads
 // the uncapped gate.
 CAKE_HD inline float situ(float g, float u, float a, float b, float l) {
   const float gs = mul_rn(g, a);
   const float us = mul_rn(u, a);
-  return situ_from_quotients(gs, div_rn(gs, b), div_rn(us, l), b, l);
+  const float p = mul_rn(b, situ_tanh(div_rn(gs, b)));
+  const float q = mul_rn(l, situ_tanh(div_rn(us, l)));
+  return mul_rn(mul_rn(p, situ_sigmoid(gs)), q);
 }
 
 }  // namespace cake_moe

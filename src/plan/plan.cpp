@@ -102,6 +102,11 @@ class Builder {
   }
 
   void add_finalize() {
+    if (on_gpu() && problem_.num_tokens >= kFinalizeRingTokens) {
+      const int64_t grid = std::min(problem_.num_tokens, problem_.sm_count);
+      add({.stage = Stage::kFinalize, .tile_tokens = 1, .grid = grid, .threads = kFinalizeRingThreads});
+      return;
+    }
     const int threads = on_gpu() ? finalize_threads(problem_.num_tokens) : 0;
     const int64_t parts = on_gpu() ? kFinalizeTokenThreads / threads : 1;
     add({.stage = Stage::kFinalize, .tile_tokens = 1, .grid = problem_.num_tokens * parts, .threads = threads});

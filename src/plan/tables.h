@@ -51,7 +51,8 @@ inline constexpr int kPrologueCtasPerSm = 3;
 inline constexpr int kPrologueItems = kHidden / 512;  // of a token, one a warp at a time
 inline constexpr int kRouteCluster = 8;
 
-// The GPU's finalise: a thread has 8 columns; with few tokens narrow CTAs spread a token over several SMs.
+// The GPU's finalise: a thread has 8 columns; with few tokens narrow CTAs spread a token over several SMs, with many a
+// persistent CTA an SM has the rows of its next tokens on their way.
 inline constexpr int kFinalizeTokenThreads = kHidden / 8;
 inline constexpr int kFinalizeNarrowThreads = 64;
 inline constexpr int kFinalizeWideTokens = 64;  // from here a CTA has a whole token
@@ -59,5 +60,7 @@ constexpr int finalize_threads(int num_tokens) {
   return num_tokens < kFinalizeWideTokens ? kFinalizeNarrowThreads : kFinalizeTokenThreads;
 }
 static_assert(kFinalizeTokenThreads % kFinalizeNarrowThreads == 0);
+inline constexpr int kFinalizeRingTokens = 1024;  // from here persistent CTAs
+inline constexpr int kFinalizeRingThreads = kFinalizeTokenThreads + 32;
 
 }  // namespace cake_moe

@@ -31,9 +31,9 @@ SECTIONS = {
 SM90_ONLY, GPU_ONLY = ("x_half",), ("tiles", "tile_count")
 GPUS = ("sm_90a", "sm_100a", "sm_103a")
 SM100_LIMITS = (224, 544, 1216, 2752, 4352, 5984, 9280, 12416)
-SM90_LIMITS = (64, 320, 576, 1088, 1216, 2304, 2752, 3520, 4352, 5312, 6656, 8448, 9472, 11264, 13000)
+SM90_LIMITS = (64, 288, 672, 960, 1312, 2304, 2752, 3744, 4352, 5312, 7040, 8448, 10240, 11264, 14080)
 EDGES = sorted(
-    {1, 2, 3, 16, 63, 64, 65, 4095, 4096, 8191, 8192, 16383, 16384}
+    {1, 2, 3, 16, 63, 64, 65, 1023, 1024, 4095, 4096, 8191, 8192, 16383, 16384}
     | {limit + step for limit in SM90_LIMITS + SM100_LIMITS for step in (0, 1)}
 )
 
@@ -168,15 +168,13 @@ def test_token_tiles_fit(arch: str) -> None:
 def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
     """CTAs of every launch are those of a kernel instance, and the stages without weights cover the tokens."""
     instances = {
-        "experts": {(128, 8): 608},
-        "fc1": {(128, 8): 288}
-        | {(256, tile): 640 for tile in (16, 24, 32, 48, 64)}
-        | {(256, tile): 384 for tile in (80, 96, 112, 128)},
+        "experts": {(128, 8): 672},
+        "fc1": {(128, 8): 320} | {(256, tile): 640 for tile in (16, 24, 32, 48, 64, 80, 96, 112, 128)},
         "fc2": {(128, tile): 288 for tile in (8, 112, 128)}
         | {(256, tile): 640 for tile in (16, 24, 32, 48, 64, 80, 96)},
     }
     for count in EDGES:
-        *front, finalize = _C.make_plan(count, "sm_90a", sm_count)["launches"]
+        *front, _ = _C.make_plan(count, "sm_90a", sm_count)["launches"]
         experts = [launch for launch in front if launch["stage"] != "prologue"]
         for launch in experts:
             assert launch["threads"] == instances[launch["stage"]][launch["tile_rows"], launch["tile_tokens"]]
@@ -190,8 +188,20 @@ def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
             assert prologue["threads"] == 512
             assert prologue["cluster"] == 8
             assert prologue["cluster"] < prologue["grid"] <= max(3 * sm_count, 9) + 7
-        assert finalize["grid"] * finalize["threads"] == 448 * count
-        assert 448 % finalize["threads"] == 0
+
+
+@pytest.mark.parametrize("sm_count", [1, 8, 132])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_103a"])
+def test_shape_of_the_finalise(arch: str, sm_count: int) -> None:
+    """A thread has 8 of 3584 columns; from 1024 tokens persistent CTAs have a warp more, which fills their ring."""
+    for count in EDGES:
+        finalize = _C.make_plan(count, arch, sm_count)["launches"][-1]
+        if count < 1024:
+            assert finalize["grid"] * finalize["threads"] == 448 * count
+            assert 448 % finalize["threads"] == 0
+        else:
+            assert finalize["grid"] == sm_count
+            assert finalize["threads"] == 448 + 32
 
 
 @pytest.mark.parametrize("sm_count", [8, 148, 160])

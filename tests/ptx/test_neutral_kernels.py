@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from ptx_cases import sparse
 from ptx_operator import Call, run_quantize
 
 from cake_moe.testing.inputs import INPUT_KINDS, make_input, make_inputs
@@ -51,6 +52,21 @@ def test_finalize(weights: torch.dtype, schedule: str, arch: str) -> None:
     problem = make_inputs(9, routing="out_of_range", experts=POOL, seed=4, route_weight_dtype=weights)
     expected_output, expected = run(problem)
     call = Call(problem, arch, given={"route_row": expected.route_row, "y": expected.y})
+    call.run(schedule, seed=5, stages=["finalize"]).raise_on_findings()
+    output, _ = call.result()
+    assert torch.equal(output.view(torch.int16), expected_output.view(torch.int16))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
+def test_finalize_of_many_tokens(weights: torch.dtype, schedule: str, arch: str) -> None:
+    """The ring of persistent CTAs goes round many times; most routes are empty, some invalid."""
+    problem = sparse(1024, 200, route_weight_dtype=weights)
+    ids = problem.token_selected_experts
+    ids[100, 3], ids[1023, 15] = 900, -2
+    expected_output, expected = run(problem)
+    call = Call(problem, arch, sm_count=3, given={"route_row": expected.route_row, "y": expected.y})
     call.run(schedule, seed=5, stages=["finalize"]).raise_on_findings()
     output, _ = call.result()
     assert torch.equal(output.view(torch.int16), expected_output.view(torch.int16))

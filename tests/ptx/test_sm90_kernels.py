@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, id_of, judge, same_bits, sparse
+from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, crowded, id_of, judge, same_bits, sparse, token_tiles
 from ptx_operator import Call
 from ptxrun.api import Schedule
 
 from cake_moe.testing.inputs import make_inputs
+from cake_moe.testing.stages import run
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -52,6 +53,49 @@ def test_warpgroup_mma(num_tokens: int) -> None:
     same_bits(problem, *call.result())
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "rows"),
+    [
+        (700, [24, 25]),
+        pytest.param(1400, [48, 41, 32, 17], marks=pytest.mark.full),
+        pytest.param(2500, [64, 57, 41], marks=pytest.mark.full),
+        pytest.param(3000, [80, 73, 57], marks=pytest.mark.full),
+        pytest.param(4000, [96, 89, 73], marks=pytest.mark.full),
+        pytest.param(5000, [112, 97, 113, 1], marks=pytest.mark.full),
+        pytest.param(6000, [128, 113, 129], marks=pytest.mark.full),
+    ],
+)
+def test_full_tiles(num_tokens: int, rows: list[int]) -> None:
+    """Token tiles of many rows: every width of FC1's MMAs, several passes of its epilogue, experts of two tiles."""
+    problem = crowded(num_tokens, dict(enumerate(rows)))
+    call = Call(problem, sm_count=8)
+    call.run("random", seed=num_tokens).raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("num_tokens", "rows"),
+    [
+        (2500, (64, 57, 56, 48, 33, 3)),
+        (3000, (80, 71, 64, 49, 1)),
+        (4000, (96, 88, 80, 65, 64, 9)),
+        (5000, (112, 97, 96, 81, 80, 17)),
+    ],
+)
+def test_columns_of_fc2(num_tokens: int, rows: tuple[int, ...]) -> None:
+    """Tiles of many sizes meet the instances of FC2's MMAs; one CTA has several tiles."""
+    problem = crowded(num_tokens, dict(enumerate(rows)))
+    _, expected = run(problem)
+    given = {"hq": expected.hq, "hs": expected.hs}
+    plan = Call(problem).plan
+    call = Call(problem, sm_count=2, given=given | token_tiles(expected, rows, plan))
+    call.run("random", seed=num_tokens, stages=["fc2"]).raise_on_findings()
+    _, stages = call.result()
+    assert torch.equal(stages.y[: sum(rows)].view(torch.int16), expected.y[: sum(rows)].view(torch.int16))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("num_tokens", [1, 2, 9])
@@ -75,7 +119,7 @@ def test_kinds_of_input(options: dict[str, Any]) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("num_tokens", [33, 64, 65, 330, 600, 1100, 1217, 2500, 3000, 4000, 5000])
+@pytest.mark.parametrize("num_tokens", [33, 64, 65, 330, 700, 1100, 1400, 2500, 3000, 4000, 5000, 6000])
 def test_larger_calls(num_tokens: int, schedule: Schedule) -> None:
     """Paths of the plan with a token tile of their own; few routes keep the number of units small."""
     problem = sparse(num_tokens, 40)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cake_moe import reference
 from cake_moe.layout import dequantize_nvfp4
-from cake_moe.testing.accumulate import CPU, BlockSum, Sm90Sum, StepSum
+from cake_moe.testing.accumulate import CPU, Sm90HalvesSum, Sm90Sum, StepSum
 from cake_moe.testing.compare import check_routes, compare
 from cake_moe.testing.inputs import INPUT_KINDS, MoeInputs, make_inputs
 from cake_moe.testing.routings import ROUTING_NAMES, expert_pool
@@ -110,7 +110,7 @@ def test_bounds_hold_and_are_sharp(kind: str) -> None:
     if kind == "wide":
         assert error.max() > 0
         assert (error / sharp).max() > 0.02  # within two decimal orders of the worst case
-    for mma in (StepSum(step=64, group=16), StepSum(step=16, group=1), Sm90Sum(), BlockSum()):
+    for mma in (StepSum(step=64, group=16), StepSum(step=16, group=1), Sm90Sum(), Sm90HalvesSum()):
         assert (mma.sharp(terms) <= mma.coarse(terms.abs().sum(dim=1), terms.shape[1])).all()
 
 
@@ -153,34 +153,19 @@ def test_the_sm90_bound_follows_the_kernels_order(length: int) -> None:
     assert (accumulation.sharp(terms) < StepSum(step=16, group=1).sharp(terms)).all()
 
 
-@pytest.mark.parametrize(("length", "chains"), [(3584, 4), (384, 2)])
-def test_the_bound_of_the_fused_path_follows_its_order(length: int, chains: int) -> None:
-    """Rounded chains of block sums, then a tree, stay within the bound; every block is added once."""
-    accumulation = BlockSum()
-    blocks = length // 16
-    index = torch.zeros(1, length, dtype=torch.float64)
-    index[0, ::16] = torch.arange(blocks, dtype=torch.float64)
-    steps = accumulation._steps(index)
-    assert steps.shape == (1, blocks // chains, chains)
-    # Block 4c + 2i + h of a stage of FC1, 8i + 2c + h of FC2: lanes c = 0, 1 are the first chain's.
-    first = [0, 4, 1, 5, 2, 6, 3, 7, 16, 20] if length == 3584 else [0, 2, 1, 3, 8, 10, 9, 11, 16, 18]
-    assert steps[0, :10, 0].int().tolist() == first
-    assert torch.equal(steps.flatten().sort().values, torch.arange(blocks, dtype=torch.float64))
-    if length == 3584:  # the second half of K is added after the two chains of each half
-        assert steps[0, 0].int().tolist() == [0, blocks // 2, 8, blocks // 2 + 8]
-
+def test_the_bound_of_the_fused_path_follows_its_order() -> None:
+    """FC1's halves of K, each a chain of its own, stay within the bound, but not within that of one chain. FC2 has no
+    halves."""
+    accumulation, one_chain = Sm90HalvesSum(), Sm90Sum()
+    length = 3584
     generator = torch.Generator().manual_seed(5)
-    units = torch.randint(-36, 37, (300, blocks, 16), generator=generator).double()
-    scales = 2.0 ** torch.randint(-12, 13, (300, blocks, 1), generator=generator).double()
-    terms = (units * scales * torch.randint(64, 128, scales.shape, generator=generator)).flatten(1)
-    added = accumulation._steps(terms).float()
-    sums = torch.zeros(300, chains)
-    for step in added.unbind(1):
-        sums = sums + step
-    while sums.shape[1] > 1:
-        half = sums.shape[1] // 2
-        sums = sums[:, :half] + sums[:, half:]
-    error = (sums[:, 0].double() - terms.sum(dim=1)).abs()
-    assert error.max() > 0
+    terms = torch.randint(-127, 128, (300, length), generator=generator).double() * 2.0**-12
+    chain = one_chain._chain(torch.arange(length, dtype=torch.float64)[None])[0].long()
+    # Large terms that cancel where the halves meet: one chain forgets them at once, the second half carries its own on.
+    terms[:, chain[length // 2 - 1]], terms[:, chain[length // 2]] = -(2.0**20), 2.0**20
+    first, second = (_truncating_mma(one_chain._chain(half)).float() for half in terms.chunk(2, dim=1))
+    error = ((first + second).double() - terms.sum(dim=1)).abs()
     assert (error <= accumulation.sharp(terms)).all()
+    assert (error > one_chain.sharp(terms)).any()
+    assert torch.equal(accumulation.sharp(terms[:, :384]), one_chain.sharp(terms[:, :384]))
     assert (accumulation.sharp(terms) <= accumulation.coarse(terms.abs().sum(dim=1), length)).all()

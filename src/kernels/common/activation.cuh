@@ -1,5 +1,5 @@
 // SiTU with the bits of numerics/situ.h, without its two divisions: an expert's betas divide every value, so each
-// division becomes a product with the divisor's reciprocal and two exact corrections.
+// division becomes a product with the divisor's reciprocal and an exact correction.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,30 @@
 
 namespace cake_moe {
 
-// Correctly rounded n / d. With r = RN(1 / d), q = n * r is within two ulp; one correction makes it faithful, and a
-// second one rounds it correctly (Markstein 1990), while every residual n - q * d is exact: n, d and the quotient must
-// be far from the ends of the exponent range.
+// A beta: magnitudes of n / d, and what SiTU makes of them.
 struct Divisor {
-  float d, r;
+  float d;
+  float magnitude, half, r, r_tail;  // |d|; |d| / 2 and its reciprocal in two parts: quotients come out doubled
+  float limit;                       // from here on the tanh of the quotient is 1
 
-  __device__ explicit Divisor(float divisor) : d(divisor), r(div_rn(1.0f, divisor)) {}
-  __device__ bool regular() const { return abs_bits(d) > 0x1p-30f && abs_bits(d) < 0x1p30f; }
-  __device__ __forceinline__ float quotient(float n) const {
-    float q = mul_rn(n, r);
-    q = fma_rn(fma_rn(-q, d, n), r, q);
-    return fma_rn(fma_rn(-q, d, n), r, q);
+  __device__ explicit Divisor(float divisor)
+      : d(divisor),
+        magnitude(abs_bits(divisor)),
+        half(mul_rn(0.5f, magnitude)),
+        r(div_rn(1.0f, half)),
+        r_tail(mul_rn(fma_rn(-r, half, 1.0f), r)),
+        limit(mul_rn(10.0f, magnitude)) {}
+  __device__ bool regular() const { return magnitude > 0x1p-30f && magnitude < 0x1p30f; }
+
+  // |d| * tanh(|n / d|) for a regular d and 2^-60 <= |n| (or NaN). The quotient is correctly rounded: with both parts
+  // of the reciprocal it is within one ulp, and one correction with r = RN(2 / |d|) rounds it (Markstein 1990), while
+  // the residual is exact, for n, d and the quotient are far from the ends of the exponent range.
+  __device__ __forceinline__ float capped(float n) const {
+    const float a = detail::at_most(abs_bits(n), limit);
+    const float q = fma_rn(a, r, mul_rn(a, r_tail));
+    return mul_rn(magnitude, detail::tanh_of_half(fma_rn(fma_rn(-q, half, a), r, q)));
   }
 };
-
-// Beyond 2^60 a quotient by a regular divisor exceeds every argument at which tanh still changes; a NaN stays.
-__device__ __forceinline__ float clamp_dividend(float n) {
-  return abs_bits(n) > 0x1p60f ? bits_float(float_bits(n) & 0x80000000u | 0x5D800000u) : n;
-}
 
 // What an expert's activation needs from memory.
 struct Constants {
@@ -58,8 +63,9 @@ struct Activation {
   __device__ __forceinline__ float operator()(float g, float u, bool* regular) const {
     const float gs = mul_rn(g, shifted_alpha), us = mul_rn(u, shifted_alpha);
     *regular &= !(abs_bits(gs) < 0x1p-60f) && !(abs_bits(us) < 0x1p-60f);
-    return situ_from_quotients(gs, beta.quotient(clamp_dividend(gs)), linear_beta.quotient(clamp_dividend(us)), beta.d,
-                               linear_beta.d);
+    // b * T(gs / b) has the sign of gs, whatever the sign of b.
+    const float v = mul_rn(mul_rn(beta.capped(gs), situ_sigmoid(gs)), linear_beta.capped(us));
+    return bits_float(float_bits(v) | ((float_bits(gs) ^ float_bits(us)) & 0x80000000u));
   }
   // The same for any values.
   __device__ __forceinline__ float exact(float g, float u) const {

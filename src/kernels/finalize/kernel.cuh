@@ -1,44 +1,10 @@
-// out[token] = sum over k = 0..15, in that order, of weight[k] * y[row of route k]. Architecture-neutral.
+// The finalise stage by one CTA a token or a part of it. Architecture-neutral.
 #pragma once
 
-#include <cstdint>
-
-#include "kernels/finalize/config.h"
-#include "kernels/ptx/convert_half.cuh"
+#include "kernels/finalize/sum.cuh"
 #include "kernels/ptx/sync.cuh"
-#include "numerics/fp32.h"
-#include "plan/workspace.h"
 
 namespace cake_moe::finalize {
-
-struct Args {
-  const int32_t* route_row;   // [M, 16]
-  const void* route_weights;  // [M, 16], float32 or bf16
-  bool weights_are_float;
-  const uint4* y;  // bf16 [R, 3584]
-  uint4* output;   // bf16 [M, 3584]
-};
-
-__device__ __forceinline__ float low_float(uint32_t pair) { return bits_float(pair << 16); }
-__device__ __forceinline__ float high_float(uint32_t pair) { return bits_float(pair & 0xFFFF0000u); }
-
-__device__ __forceinline__ void accumulate(float (&sum)[kColumns], float weight, const uint4& values) {
-  const uint32_t pairs[] = {values.x, values.y, values.z, values.w};
-#pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    sum[2 * i] = fma_rn(weight, low_float(pairs[i]), sum[2 * i]);
-    sum[2 * i + 1] = fma_rn(weight, high_float(pairs[i]), sum[2 * i + 1]);
-  }
-}
-
-__device__ __forceinline__ uint4 round_to_bf16(const float (&sum)[kColumns]) {
-  uint32_t pairs[kColumns / 2];
-#pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    pairs[i] = ptx::cvt_bf16x2(sum[2 * i + 1], sum[2 * i]);
-  }
-  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-}
 
 // CTAs of one token are neighbours; blockDim.x divides kTokenThreads and is at least kTopK.
 __global__ void __launch_bounds__(kTokenThreads, kCtasPerSm) cake_moe_finalize(const Args args) {
@@ -51,13 +17,10 @@ __global__ void __launch_bounds__(kTokenThreads, kCtasPerSm) cake_moe_finalize(c
   if (threadIdx.x < kTopK) {
     const int64_t route = token * kTopK + threadIdx.x;
     rows[threadIdx.x] = args.route_row[route];
-    weights[threadIdx.x] = args.weights_are_float
-                               ? static_cast<const float*>(args.route_weights)[route]
-                               : bf16_to_float(static_cast<const uint16_t*>(args.route_weights)[route]);
+    weights[threadIdx.x] = route_weight(args, route);
   }
   __syncthreads();
-  float sum[kColumns] = {};
-  bool invalid = false;
+  Sum sum;
 #pragma unroll 1
   for (int batch = 0; batch < kTopK; batch += kBatch) {
     uint4 values[kBatch];
@@ -68,15 +31,11 @@ __global__ void __launch_bounds__(kTokenThreads, kCtasPerSm) cake_moe_finalize(c
     }
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
-      invalid |= rows[batch + k] == kInvalidRoute;
-      if (rows[batch + k] >= 0) accumulate(sum, weights[batch + k], values[k]);
+      sum.invalid |= rows[batch + k] == kInvalidRoute;
+      if (rows[batch + k] >= 0) sum.add(weights[batch + k], values[k]);
     }
   }
-  if (invalid) {
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) sum[i] = bits_float(0x7FFFFFFFu);
-  }
-  args.output[token * kTokenThreads + chunk] = round_to_bf16(sum);
+  args.output[token * kTokenThreads + chunk] = sum.result();
 }
 
 }  // namespace cake_moe::finalize

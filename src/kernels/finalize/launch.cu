@@ -2,20 +2,20 @@
 
 #include "kernels/common/launch.h"
 #include "kernels/finalize/kernel.cuh"
+#include "kernels/finalize/ring.cuh"
 
 namespace cake_moe::finalize {
 
 const char* load() {
   cudaFuncAttributes attributes;
-  const cudaError_t status = cudaFuncGetAttributes(&attributes, cake_moe_finalize);
+  cudaError_t status = cudaFuncGetAttributes(&attributes, cake_moe_finalize);
+  if (status == cudaSuccess) {
+    status = cudaFuncSetAttribute(cake_moe_finalize_ring, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Ring));
+  }
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
-  if (stage.threads < kTopK || kTokenThreads % stage.threads != 0 ||
-      stage.grid * stage.threads != int64_t{params.num_tokens} * kTokenThreads) {
-    return "finalize: the plan's grid does not cover the output";
-  }
   const auto section = [&](Section name) { return params.workspace + plan.workspace[name].offset; };
   const Args args = {
       .route_row = reinterpret_cast<const int32_t*>(section(Section::kRouteRow)),
@@ -24,8 +24,16 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .y = reinterpret_cast<const uint4*>(section(Section::kY)),
       .output = reinterpret_cast<uint4*>(params.output),
   };
-  const LaunchShape shape = {
+  LaunchShape shape = {
       .grid = static_cast<int>(stage.grid), .threads = stage.threads, .smem_bytes = 0, .pdl = stage.pdl};
+  if (stage.threads == kRingThreads) {
+    shape.smem_bytes = sizeof(Ring);
+    return launch(cake_moe_finalize_ring, shape, static_cast<cudaStream_t>(stream), args, params.num_tokens);
+  }
+  if (stage.threads < kTopK || kTokenThreads % stage.threads != 0 ||
+      stage.grid * stage.threads != int64_t{params.num_tokens} * kTokenThreads) {
+    return "finalize: the plan's grid does not cover the output";
+  }
   return launch(cake_moe_finalize, shape, static_cast<cudaStream_t>(stream), args);
 }
 

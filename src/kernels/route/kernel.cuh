@@ -33,13 +33,12 @@ struct Shared {
 
 __device__ __forceinline__ bool is_expert(int32_t id) { return static_cast<uint32_t>(id) < kExperts; }
 
-// Equal tiles of an expert's rows, so that the last one is not nearly empty.
+// Equal tiles of an expert's rows, up to the last 8.
 struct TileSplit {
-  int count, rows;
-  __device__ TileSplit(int expert_rows, int tile_tokens) {
-    count = (expert_rows + tile_tokens - 1) / tile_tokens;
-    rows = count == 0 ? 0 : ((expert_rows + count - 1) / count + 7) / 8 * 8;
-  }
+  int count, groups;  // tiles; groups of 8 rows
+  __device__ TileSplit(int expert_rows, int tile_tokens)
+      : count((expert_rows + tile_tokens - 1) / tile_tokens), groups((expert_rows + 7) / 8) {}
+  __device__ int first_row(int tile) const { return 8 * (groups * tile / count); }
 };
 
 struct Range {
@@ -134,8 +133,8 @@ __device__ __forceinline__ void place_experts(const Args& args, Shared& shared) 
     const int rows = shared.expert_rows[e];
     const TileSplit split(rows, args.tile_tokens);
     for (int t = rank; t < split.count; t += size) {
-      const int skip = t * split.rows;
-      args.tiles[first_tile + t] = make_int4(e, static_cast<int>(offset) + skip, min(split.rows, rows - skip), 0);
+      const int first_row = split.first_row(t), end = min(split.first_row(t + 1), rows);
+      args.tiles[first_tile + t] = make_int4(e, static_cast<int>(offset) + first_row, end - first_row, 0);
     }
     before += sums[i];
     if (rank != 0) continue;

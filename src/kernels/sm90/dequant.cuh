@@ -28,25 +28,35 @@ __device__ __forceinline__ __half2 shifted_scales(uint16_t codes) {
   return __hmul2(ptx::cvt_f16x2_e4m3x2(codes), __half2half2(__ushort_as_half(0x5800)));
 }
 
-__device__ __forceinline__ uint32_t scaled_pair(uint32_t sign, uint32_t magnitude, __half2 scale) {
-  const uint32_t bits = (sign & 0x80008000u) | (magnitude & 0x0E000E00u);
+// Constants unknown to the compiler, read as constant-bank operands: it would turn multiplications by known factors
+// into shifts, and the pipe of shifts and logic is the bottleneck, while multiplications run beside it; and it would
+// undo a merge whose mask it knows.
+struct ShiftFactors {
+  uint32_t by_1, by_4, by_8;
+};
+static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 4, 1u << 8};
+static __constant__ uint32_t magnitude_bits = 0x0E0E0E0E;  // of the codes in the high bytes of fp16
+
+__device__ __forceinline__ uint32_t merge_codes(uint32_t magnitude, uint32_t sign) {
+  return (magnitude & magnitude_bits) | (sign & ~magnitude_bits);
+}
+
+// Two halves whose high bytes hold merged codes, bits that belong to other codes cleared.
+__device__ __forceinline__ uint32_t scaled_pair(uint32_t codes, __half2 scale) {
+  const uint32_t bits = codes & 0x8E008E00u;
   const __half2 product = __hmul2(reinterpret_cast<const __half2&>(bits), scale);
   return reinterpret_cast<const uint32_t&>(product);
 }
 
-// Factors of the left shifts, unknown to the compiler: it would turn known ones into shifts, and the pipe of shifts and
-// logic is the bottleneck, while multiplications run beside it. Read as constant-bank operands.
-struct ShiftFactors {
-  uint32_t by_1, by_4, by_5, by_8, by_9, by_12;
-};
-static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 4, 1u << 5, 1u << 8, 1u << 9, 1u << 12};
-
-// Eight codes, element 0 in the low nibble -> pairs (k, k + 4), k = 0..3.
+// Eight codes, element 0 in the low nibble -> pairs (k, k + 4), k = 0..3. Every byte holds a code of an even and one of
+// an odd element: each is merged for all four bytes at once.
 __device__ __forceinline__ void dequantize_word(uint32_t word, __half2 scale, uint32_t (&pairs)[4]) {
-  pairs[0] = scaled_pair(word * shift_factors.by_12, word * shift_factors.by_9, scale);
-  pairs[1] = scaled_pair(word * shift_factors.by_8, word * shift_factors.by_5, scale);
-  pairs[2] = scaled_pair(word * shift_factors.by_4, word * shift_factors.by_1, scale);
-  pairs[3] = scaled_pair(word, word >> 3, scale);
+  const uint32_t even = merge_codes(word * shift_factors.by_1, word * shift_factors.by_4);
+  const uint32_t odd = merge_codes(word >> 3, word);
+  pairs[0] = scaled_pair(even * shift_factors.by_8, scale);
+  pairs[1] = scaled_pair(odd * shift_factors.by_8, scale);
+  pairs[2] = scaled_pair(even, scale);
+  pairs[3] = scaled_pair(odd, scale);
 }
 
 // The A fragments of a segment's four MMA steps, from two words of row r (`low`) and of row r + 8 (`high`).

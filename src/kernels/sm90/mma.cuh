@@ -19,9 +19,11 @@ __host__ __device__ constexpr int swizzled_byte(int row, int piece) {
   return row * kSwizzleRowBytes + (piece ^ row % 8) * 16;
 }
 
-// Starts the segment's steps as one group. `a` must not be written before the group has ended.
-template <int kN>
-__device__ __forceinline__ void start_segment(float (&d)[kN / 2], uint32_t (&a)[kSteps][4], uint64_t tokens) {
+// Starts the segment's steps as one group, on the first kN columns. `a` must not be written before the group has ended.
+template <int kN, int kCount>
+__device__ __forceinline__ void start_segment(float (&d)[kCount], uint32_t (&a)[kSteps][4], uint64_t tokens) {
+  static_assert(kN / 2 <= kCount);
+  auto& columns = reinterpret_cast<float (&)[kN / 2]>(d);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -29,7 +31,7 @@ __device__ __forceinline__ void start_segment(float (&d)[kN / 2], uint32_t (&a)[
   }
   ptx::wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) ptx::wgmma_m64k16<kN>(d, a[step], tokens + step * (32 >> 4));
+  for (int step = 0; step < kSteps; ++step) ptx::wgmma_m64k16<kN>(columns, a[step], tokens + step * (32 >> 4));
   ptx::wgmma_commit();
 }
 

@@ -7,8 +7,6 @@
 
 namespace cake_moe::sm90::experts {
 
-struct Chunk;
-
 // What routing reads and writes; the outputs are those of route::Args.
 struct RouteArgs {
   const int32_t* ids;       // [M, 16]
@@ -20,17 +18,17 @@ struct RouteArgs {
   int32_t* tile_count;      // [1]
 };
 
-struct QuantizeArgs {
+struct InputArgs {
   const uint4* x;       // bf16 [M, 3584]
   const float* encode;  // qX, 1 element
   uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
   uint8_t* xs;          // e4m3 [M, 224]
-  Chunk* chunks;        // [M, 28], in the place of x_half
+  uint8_t* x_half;      // fp16 [M, 3584], K order of dequant.cuh
 };
 
 struct Args {
   RouteArgs route;
-  QuantizeArgs quantize;
+  InputArgs input;
   fc1::Args fc1;
   fc2::Args fc2;
 };

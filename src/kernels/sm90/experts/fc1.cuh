@@ -8,7 +8,7 @@
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/shared.cuh"
 #include "kernels/sm90/fc1/epilogue.cuh"
-#include "kernels/sm90/mma.cuh"
+#include "kernels/sm90/fc1/mainloop.cuh"
 
 namespace cake_moe::sm90::experts {
 
@@ -18,41 +18,31 @@ struct Fc1Warp {
   int group, unit, half;  // unit of the item, half of its rows
   int finished = 0;       // items
 
-  __device__ explicit Fc1Warp(int warp) : group(warp / kGroupWarps), unit(warp % kGroupWarps / 2), half(warp % 2) {}
+  // The groups' orders of units are opposite: items of fewer units load the SM's four schedulers alike.
+  __device__ explicit Fc1Warp(int warp)
+      : group(warp / kGroupWarps), unit((warp % kGroupWarps / 2) ^ (group * (kFc1ItemUnits - 1))), half(warp % 2) {}
 };
 
-// One stage for at most kMostPairs pairs of tokens; a single pair leaves the compiler free to mix the chunks.
-template <int kMostPairs>
-__device__ __forceinline__ void multiply_fc1_stage(const Shared& shared, const Fc1Slot& slot, const Fc1Warp& warp,
-                                                   const Item& item, int rows, PairSums (&sums)[kPairs]) {
+// One stage of a warp's rows, in the K order of fc1/mainloop.cuh.
+__device__ __forceinline__ void multiply_fc1_stage(const Fc1Slot& slot, uint32_t tokens, const Fc1Warp& warp,
+                                                   const Item& item, float (&acc)[4]) {
   const int lane = threadIdx.x % 32, r = lane / 4, t = lane % 4;
-  const int unit = item.unit + warp.unit;
-  const uint8_t* weights = slot.weights + (kFc1UnitRows * warp.unit + 16 * warp.half + r) * kSwizzleRowBytes;
-  const uint8_t* scales = slot.scales + (unit / 4 - item.unit / 4) * kFc1ScaleBytes + t % 2 * 1024 +
-                          (16 * warp.half + r) * 16 + unit % 4 * 4;
-  uint32_t codes[2][2];  // [row][column], two chunks of two blocks
+  const int unit = item.unit + warp.unit, row = 16 * warp.half + r;
+  const uint8_t* weights = slot.weights + (kFc1UnitRows * warp.unit + row) * kSwizzleRowBytes;
+  const fc1::StageScales scales(slot.scales + (unit / 4 - item.unit / 4) * kFc1ScaleBytes + t * 512 + row * 16 +
+                                unit % 4 * 4);
 #pragma unroll
-  for (int row = 0; row < 2; ++row) {
+  for (int i = 0; i < 2; ++i) {
+    const uint8_t* from = weights + ((2 * t + i) ^ r) * 16;
+    const uint4 low = *reinterpret_cast<const uint4*>(from);
+    const uint4 high = *reinterpret_cast<const uint4*>(from + kSwizzleAtomBytes);
 #pragma unroll
-    for (int c = 0; c < 2; ++c) codes[row][c] = *reinterpret_cast<const uint32_t*>(scales + 8 * 16 * row + 512 * c);
-  }
-#pragma unroll(kMostPairs == 1 ? kStageChunks : 1)
-  for (int i = 0; i < kStageChunks; ++i) {
-    const uint8_t* piece = weights + ((2 * t + i) ^ r) * 16;
-    const WeightBytes bytes(*reinterpret_cast<const uint4*>(piece),
-                            *reinterpret_cast<const uint4*>(piece + kSwizzleAtomBytes));
-    WeightScales chunk_scales;
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) chunk_scales.set(row, c, static_cast<uint16_t>(codes[row][c] >> 16 * i));
-    }
-#pragma unroll
-    for (int pair = 0; pair < kMostPairs; ++pair) {
-      if (2 * pair >= rows && pair > 0) break;
-      const int second = min(2 * pair + 1, rows - 1);  // a lone last token stands for both
-      multiply_chunk(sums[pair], bytes, chunk_scales,
-                     PairReader(slot.tokens[2 * pair], slot.tokens[second], shared.zeros), i);
+    for (int half = 0; half < 2; ++half) {
+      const int segment = 2 * i + half;
+      uint32_t a[kSteps][4];
+      dequantize_segment(half == 0 ? low.x : low.z, half == 0 ? low.y : low.w, scales.of(0, segment),
+                         half == 0 ? high.x : high.z, half == 0 ? high.y : high.w, scales.of(1, segment), a);
+      multiply_segment<kTokens>(acc, a, tokens + segment * kSegmentBytes);
     }
   }
 }
@@ -114,29 +104,19 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
     Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
     for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta})
       ptx::pin(*value);
-    PairSums sums[kPairs] = {};
+    float acc[4] = {};
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
-      const RingSlot ring(position + stage);
+      const RingSlot ring(position++);
       ptx::mbarrier_wait(&shared.slot_arrived[warp.group][ring.slot], ring.phase);
       if (active) {
-        const Fc1Slot& slot = shared.slots[warp.group][ring.slot].fc1;
-        if (tile.rows() <= 2) {
-          multiply_fc1_stage<1>(shared, slot, warp, item, tile.rows(), sums);
-        } else {
-          multiply_fc1_stage<kPairs>(shared, slot, warp, item, tile.rows(), sums);
-        }
+        multiply_fc1_stage(shared.slots[warp.group][ring.slot].fc1,
+                           ptx::shared_address(shared.tokens[warp.group][ring.slot]), warp, item, acc);
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
-    position += kStages;
-    if (active) {
-      float acc[4] = {};
-      gather_tokens(sums, tile.rows(), acc);
-      finish_fc1_item(args, shared, warp, item, tile, constants, acc);
-    }
-    return true;
+    if (active) finish_fc1_item(args, shared, warp, item, tile, constants, acc);
   });
   return position;
 }

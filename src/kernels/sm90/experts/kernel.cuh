@@ -4,8 +4,9 @@
 // from FC1 into FC2: FC2's first weights arrive while FC1 still computes.
 //
 //   all CTAs     --- grid barrier ------------->  all CTAs     (input quantised, unit counts of the tiles are zero)
-//   producer     --- slot_arrived[slot] ------->  its group    (weights, scales and FC1's tokens by bulk copies)
-//   producer     <-- slot_consumed[slot] -------  its group    (one arrival a warp)
+//   weight warp  --- slot_arrived[slot] ------->  its group    (weights and scales by bulk copies)
+//   token warp   --- slot_arrived[slot] ------->  its group    (FC1's tokens by cp.async)
+//   both         <-- slot_consumed[slot] -------  its group    (one arrival a warp)
 //   one group    --- sums_arrived ------------->  the other    (a warp's half of FC1's sums, to its counterpart)
 //   FC1 warps    --- tiles[tile].w == 24 ------>  hidden warps of all CTAs   (hq and hs of the tile are complete)
 //   hidden warp  --- hidden_arrived[buffer] --->  consumers    (FC2's tokens of one tile)
@@ -13,7 +14,7 @@
 //
 // The waits for other CTAs need all of them resident: the launch is cooperative. The workspace's contents are undefined
 // on entry, so the counts are set here, and what orders that before their use is the grid barrier, whose state belongs
-// to the driver.
+// to the driver. The first weights are under way before it.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -22,15 +23,16 @@
 
 #include "kernels/sm90/experts/fc1.cuh"
 #include "kernels/sm90/experts/fc2.cuh"
-#include "kernels/sm90/experts/produce.cuh"
-#include "kernels/sm90/experts/quantize.cuh"
+#include "kernels/sm90/experts/route.cuh"
+#include "kernels/sm90/experts/tokens.cuh"
+#include "kernels/sm90/experts/weights.cuh"
 
 namespace cake_moe::sm90::experts {
 
 __device__ __forceinline__ void init_barriers(Shared& shared) {
   for (int group = 0; group < kGroups; ++group) {
     for (int slot = 0; slot < kGroupSlots; ++slot) {
-      ptx::mbarrier_init(&shared.slot_arrived[group][slot], 1);
+      ptx::mbarrier_init(&shared.slot_arrived[group][slot], 1 + 32);
       ptx::mbarrier_init(&shared.slot_consumed[group][slot], kGroupWarps);
     }
   }
@@ -42,55 +44,36 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   ptx::mbarrier_init_fence();
 }
 
-__device__ __forceinline__ void clear_zeros(Shared& shared) {
-  for (int i = threadIdx.x % 32 * 4; i < static_cast<int>(sizeof(shared.zeros)); i += 32 * 4) {
-    *reinterpret_cast<uint32_t*>(shared.zeros + i) = 0;
-  }
-}
-
-// A producer's life: the first weights need no tokens, so they are under way before the grid barrier.
-template <typename Wait>
-__device__ __forceinline__ void produce(const Args& args, const WeightMaps& maps, Shared& shared, int group,
-                                        const Wait& wait_for_grid) {
-#pragma unroll 1
-  for (int pass = 0; pass < 3; ++pass) {
-    if (pass == 1) wait_for_grid();
-    fill_ring(args, maps, shared, group, pass == 2 ? kGroupSlots : 0, pass == 2 ? ~0u : kGroupSlots, pass != 1,
-              pass != 0);
-  }
-}
-
 __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     cake_moe_sm90_experts(const Args args, const __grid_constant__ WeightMaps maps) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   ptx::grid_launch_dependents();
-  if (threadIdx.x == 32 * kConsumerWarps) {
+  if (warp < kGroupWarps) {
+    route(args.route, shared);
+  } else if (warp < kConsumerWarps) {
+    quantize_tokens(args.input, args.route.num_tokens, warp - kGroupWarps, kGroupWarps);
+  } else if (threadIdx.x == 32 * kWeightWarp) {
     ptx::prefetch_tensor_map(&maps.unit);
     ptx::prefetch_tensor_map(&maps.item);
     init_barriers(shared);
   }
-  if (warp == kHiddenWarp) clear_zeros(shared);
-  if (warp < kGroupWarps) {
-    route(args.route, shared);
-  } else if (warp < kConsumerWarps) {
-    quantize_tokens(args.quantize, args.route.num_tokens);
-  }
   const auto grid = cooperative_groups::this_grid();
   auto arrival = grid.barrier_arrive();  // also the CTA's own: the tiles and the barriers of the rings are in place
   const auto wait_for_grid = [&] { grid.barrier_wait(std::move(arrival)); };
-  if (warp >= kConsumerWarps && warp < kHiddenWarp) {
-    produce(args, maps, shared, warp - kConsumerWarps, wait_for_grid);
+  if (warp >= kWeightWarp && warp < kTokenWarp) {
+    bring_weights(args, maps, shared, warp - kWeightWarp, wait_for_grid);
     return;
   }
-  if (threadIdx.x == 32 * kHiddenWarp) prefetch_fc2(args, shared);
   wait_for_grid();
-  if (warp == kHiddenWarp) {
-    bring_hidden(args, shared);
-  } else {
+  if (warp < kConsumerWarps) {
     const uint32_t position = consume_fc1(args, shared, warp);
     consume_fc2(args, shared, warp, position);
+  } else if (warp < kHiddenWarp) {
+    bring_tokens(args, shared, warp - kTokenWarp);
+  } else {
+    bring_hidden(args, shared);
   }
 }
 

@@ -25,16 +25,16 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .tiles = section<int4>(params, plan, Section::kTiles),
       .tile_count = section<int32_t>(params, plan, Section::kTileCount),
   };
-  args.quantize = {
+  args.input = {
       .x = reinterpret_cast<const uint4*>(params.input),
       .encode = params.input_encode,
       .xq = section<uint2>(params, plan, Section::kXq),
       .xs = section<uint8_t>(params, plan, Section::kXs),
-      .chunks = section<Chunk>(params, plan, Section::kXHalf),
+      .x_half = section<uint8_t>(params, plan, Section::kXHalf),
   };
   args.fc1 = {
       .scales = params.fc1_scales,
-      .x_half = nullptr,  // chunks in its place
+      .x_half = args.input.x_half,
       .row_route = args.route.row_route,
       .tiles = args.route.tiles,
       .tile_count = args.route.tile_count,
@@ -72,7 +72,7 @@ const char* load() {
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
   if (stage.threads != kThreads || stage.tile_tokens != kTokens || stage.tile_rows != kFc1ItemUnits * kFc1UnitRows ||
-      params.num_tokens > kMaxTokens) {
+      params.num_tokens > kMaxTokens || stage.grid > kMaxCtas) {
     return "sm_90a experts: the plan's tile or threads are not those of the kernel";
   }
   WeightMaps maps;

@@ -6,21 +6,17 @@
 
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/route/cta_tile.cuh"
-#include "kernels/sm90/experts/blocks.cuh"
 #include "kernels/sm90/experts/config.h"
+#include "kernels/sm90/fc2/mainloop.cuh"
 
 namespace cake_moe::sm90::experts {
 
 struct Fc1Slot {
   uint8_t weights[kFc1ItemUnits * kFc1BoxBytes];  // [row][128 bytes], 128-byte swizzle
   uint8_t scales[2 * kFc1ScaleBytes];             // of the one or two 128-row blocks that the item lies in
-  Chunk tokens[kTokens][kStageChunks];
 };
 
-struct Fc2Slot {
-  uint8_t weights[kFc2SlotUnits * kFc2UnitBytes];  // [row][192 bytes]
-  uint8_t scales[kFc2ScaleBytes];                  // [6 atoms of 512 bytes]
-};
+using Fc2Slot = fc2::Shared<Fc2>::Slot;
 
 union Slot {
   alignas(1024) Fc1Slot fc1;
@@ -29,7 +25,7 @@ union Slot {
 
 struct RouteScratch {
   alignas(16) uint32_t expert_rows[kExperts];
-  uint64_t warp_sums[kGroupWarps];
+  uint32_t warp_sums[kGroupWarps];
 };
 
 using Tile = route::CtaTile;
@@ -42,16 +38,17 @@ struct Share {
 
 struct Shared {
   Slot slots[kGroups][kGroupSlots];
-  alignas(16) uint8_t zeros[kFc2Chunks * kChunkBytes];
-  float exchange[2][kFc1ItemUnits][2][4 * 32];  // [parity][unit][half of its rows]: sums of the other half of K
+  // fp16 tokens, [segment][token][128 bytes], 128-byte swizzle: FC1's beside the weights of each slot, FC2's by tile.
+  alignas(1024) uint8_t tokens[kGroups][kGroupSlots][kStageTokenBytes];
   union {
-    Chunk hidden[kHiddenTiles][kTokens][kFc2Chunks];  // FC2's tokens
+    alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];
     RouteScratch route;
   };
+  float exchange[2][kFc1ItemUnits][2][4 * 32];  // [parity][unit][half of its rows]: sums of the other half of K
   uint32_t tiles[kMaxRoutes];
   int16_t ids[kMaxRoutes];  // -1 where a route has no expert
   Share fc1, fc2;
-  int32_t token_routes[kGroups][kTokens];  // of the producers
+  int32_t token_routes[kGroups][kTokens];  // of the token warps
   uint64_t slot_arrived[kGroups][kGroupSlots];
   uint64_t slot_consumed[kGroups][kGroupSlots];
   uint64_t sums_arrived[2][kFc1ItemUnits][2];  // as exchange
@@ -65,29 +62,28 @@ struct Item {
   int tile, unit, units;
 };
 
-// Calls the body until it returns false. Every group has every item of FC1, and in turn one slot of FC2's.
+// Calls the body for every item of FC1: both groups have all of them.
 template <typename Body>
-__device__ __forceinline__ bool for_each_fc1_item(const Share& share, const Body& body) {
+__device__ __forceinline__ void for_each_fc1_item(const Share& share, const Body& body) {
   for (int at = share.begin; at < share.end;) {
     const int unit = at % kFc1Units, left = min(kFc1Units - unit, share.end - at);
     const int items = (left + kFc1ItemUnits - 1) / kFc1ItemUnits;
     const int units = (left + items - 1) / items;
-    if (!body(Item{at / kFc1Units, unit, units})) return false;
+    body(Item{at / kFc1Units, unit, units});
     at += units;
   }
-  return true;
 }
 
+// The same for a group's slots of FC2: the groups take them in turn.
 template <typename Body>
-__device__ __forceinline__ bool for_each_fc2_slot(const Share& share, int group, const Body& body) {
+__device__ __forceinline__ void for_each_fc2_slot(const Share& share, int group, const Body& body) {
   int turn = 0;
   for (int at = share.begin; at < share.end;) {
     const int unit = at % kFc2Units;
     const int units = min(kFc2SlotUnits - unit % kFc2SlotUnits, share.end - at);
-    if (turn++ % kGroups == group && !body(Item{at / kFc2Units, unit, units})) return false;
+    if (turn++ % kGroups == group) body(Item{at / kFc2Units, unit, units});
     at += units;
   }
-  return true;
 }
 static_assert(kFc2Units % kFc2SlotUnits == 0);
 

@@ -8,47 +8,55 @@ namespace cake_moe::sm90::fc1 {
 
 template <int kTokens_>
 struct Config {
-  static constexpr int kTokens = kTokens_;    // most rows of a token tile
+  static constexpr int kTokens = kTokens_;  // most rows of a token tile
+  // Columns of the narrowest MMA; there is one for every multiple of 8 from here on.
+  static constexpr int kLeastTokens = kTokens >= 48 ? kTokens - 24 : kTokens;
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
-  static constexpr int kSubtiles = kTokens > 64 ? 2 : 1;        // m64 tiles of a consumer warpgroup
-  static constexpr int kConsumers = kWide ? 4 / kSubtiles : 2;  // warpgroups
-  static constexpr int kBuffers = kConsumers == 4 ? 1 : 2;      // A segments of a warpgroup; four cover for each other
-  static constexpr int kTileRows = 64 * kSubtiles * kConsumers;
+  static constexpr int kConsumers = kWide ? 4 : 2;  // warpgroups of 64 weight rows; several cover for each other
+  static constexpr int kTileRows = 64 * kConsumers;
   static constexpr int kRowBlocks = kFc1Rows / kTileRows;  // units of a token tile
-  static constexpr int kProducerWarps = kWide ? 4 : 1;
+  static constexpr int kTokenWarps = kWide ? 3 : 1;        // producers; one more warp brings weights
+  static constexpr int kProducerWarps = kTokenWarps + 1;
   static constexpr int kConsumerThreads = kConsumers * 128;
   static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;
   static constexpr int kCtasPerSm = kWide ? 1 : 2;
-  static constexpr int kProducerRegisters = 24, kConsumerRegisters = kConsumers == 2 ? 240 : 112;  // kWide only
-  static constexpr int kLaunchRegisters = kConsumers == 2 ? 168 : 96;  // the compiler's share before they move
+  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 112;  // kWide only
+  static constexpr int kLaunchRegisters = 96;                              // the compiler's share before they move
 
-  // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row, 512 bytes of each token.
+  // Weights of the next segment are read while one is multiplied, where registers allow.
+  static constexpr bool kWordsAhead = kTokens <= 96;
+
+  // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
+  // ring of their own.
   static constexpr int kStageK = 256;
   static constexpr int kStages = kHidden / kStageK;
+  static constexpr int kSegments = kStageK / 64;
   static constexpr int kWeightBytes = kTileRows * kStageK / 2;
   static constexpr int kScaleBlockBytes = 128 * kStageK / kGroup;  // of 128 rows, contiguous in memory
   static constexpr int kScaleBytes = kTileRows / 128 * kScaleBlockBytes;
+  static constexpr int kStageBytes = kWeightBytes + kScaleBytes;
   static constexpr int kSegmentBytes = kTokens * 128;  // tokens of K = 64
-  static constexpr int kTokenBytes = kStageK / 64 * kSegmentBytes;
-  static constexpr int kSlotBytes = kWeightBytes + kTokenBytes + kScaleBytes;
+  static constexpr int kTokenBytes = kSegments * kSegmentBytes;
+  static constexpr int kGroupsOfWarp = (kTokens / 8 + kTokenWarps - 1) / kTokenWarps;  // of 8 token rows, a producer's
+  static constexpr int kOffsets = (kGroupsOfWarp + 3) / 4;                             // registers for their addresses
 
   // The epilogue exchanges a few tokens of a warpgroup's 32 features at a time.
-  static constexpr int kPassTokens = kTokens % 16 == 0 ? 16 : 8;
-  static constexpr int kPasses = kTokens / kPassTokens;
+  static constexpr int kPassTokens = kTokens < 16 ? 8 : 16;
   static constexpr int kExchangePitch = 36;  // floats of a token: 32 features, padded
   static constexpr int kPlaneFloats = kPassTokens * kExchangePitch;
-  static constexpr int kExchangeBytes = kConsumers * 2 * kPlaneFloats * 4;  // up and gate
+  static constexpr int kExchangeBytes = kConsumers * (2 * kPlaneFloats + 256) * 4;
 
-  static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kExchangeBytes - 128;
-  static constexpr int kSlots = kFreeBytes / kSlotBytes < 5 ? kFreeBytes / kSlotBytes : 5;
-  static constexpr int kTokenWarpRows = kTokens / kProducerWarps;  // tokens that a producer warp gathers
+  static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kExchangeBytes - 256;
+  static constexpr int kFit = (kFreeBytes - 2 * kTokenBytes) / kStageBytes;
+  static constexpr int kWeightSlots = kFit < 5 ? kFit : 5;
+  static constexpr int kFitTokens = (kFreeBytes - kWeightSlots * kStageBytes) / kTokenBytes;
+  static constexpr int kTokenSlots = kFitTokens < 8 ? kFitTokens : 8;
 
   static_assert(kHidden % kStageK == 0 && kFc1Rows % kTileRows == 0 && kTileRows % 128 == 0);
-  static_assert(kWeightBytes % 1024 == 0 && kTokenBytes % 1024 == 0 && kScaleBytes % 1024 == 0, "swizzle atoms");
-  static_assert(kSlots >= 2);
-  static_assert(kTokens % 8 == 0 && kTokens <= 128 && kTokens % kPassTokens == 0);
-  static_assert(kTokenWarpRows <= 32, "a lane holds one token");
+  static_assert(kWeightBytes % 1024 == 0 && kSegmentBytes % 1024 == 0 && kScaleBytes % 1024 == 0, "swizzle atoms");
+  static_assert(kWeightSlots >= 2 && kTokenSlots >= 2);
+  static_assert(kTokens % 8 == 0 && kTokens <= 128);
   static_assert(!kWide || kConsumerThreads * kConsumerRegisters + 32 * kProducerWarps * kProducerRegisters <=
                               kThreads * kLaunchRegisters,
                 "registers move inside the CTA's own share: asking for more would wait for ever");

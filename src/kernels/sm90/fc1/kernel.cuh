@@ -1,21 +1,23 @@
 // FC1, SiTU and requantisation. A unit is one token tile by kTileRows stored weight rows; CTAs take units round robin,
 // so that neighbouring CTAs share a tile's tokens and an expert's weights in L2.
 //
-//   producer   --- stage_arrived[slot] --->  consumers   (weights and scales by bulk copies, tokens by cp.async)
-//   producer   <-- stage_consumed[slot] ---  consumers   (one arrival a warp, once its MMAs of the slot have ended)
+//   producers  --- weights_arrived, tokens_arrived --->    consumers
+//   producers  <-- weights_consumed, tokens_consumed ---   consumers   (one arrival a warp)
 #pragma once
 
 #include "kernels/sm90/fc1/epilogue.cuh"
+#include "kernels/sm90/fc1/mainloop.cuh"
+#include "kernels/sm90/fc1/produce.cuh"
 
 namespace cake_moe::sm90::fc1 {
 
 template <typename C>
 __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, int units) {
-  RingPosition<C::kSlots> at;
+  Position<C> at;
   for (int u = blockIdx.x; u < units; u += gridDim.x) {
     const Unit unit = load_unit<C>(args, u);
-    float acc[C::kSubtiles][C::kTokens / 2];
-    accumulate<C>(shared, at, group, acc);
+    float acc[C::kTokens / 2];
+    accumulate_rows(shared, at, group, __shfl_sync(~0u, unit.rows, 0), acc);
     store_unit<C>(args, shared, group, unit, acc);
   }
 }
@@ -23,9 +25,13 @@ __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int
 template <typename C>
 __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < C::kSlots; ++slot) {
-      ptx::mbarrier_init(&shared.stage_arrived[slot], 1 + 32 * C::kProducerWarps);
-      ptx::mbarrier_init(&shared.stage_consumed[slot], 4 * C::kConsumers);
+    for (int slot = 0; slot < C::kWeightSlots; ++slot) {
+      ptx::mbarrier_init(&shared.weights_arrived[slot], 1);
+      ptx::mbarrier_init(&shared.weights_consumed[slot], 4 * C::kConsumers);
+    }
+    for (int slot = 0; slot < C::kTokenSlots; ++slot) {
+      ptx::mbarrier_init(&shared.tokens_arrived[slot], 32 * C::kTokenWarps);
+      ptx::mbarrier_init(&shared.tokens_consumed[slot], 4 * C::kConsumers);
     }
     ptx::mbarrier_init_fence();
   }
@@ -46,7 +52,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
   const int units = __ldcg(args.tile_count) * C::kRowBlocks;
   if (warp >= 4 * C::kConsumers) {
     if constexpr (C::kWide) ptx::lower_registers<C::kProducerRegisters>();
-    produce(args, weights, shared, warp - 4 * C::kConsumers, units);
+    const int producer = warp - 4 * C::kConsumers;
+    if (producer < C::kTokenWarps) {
+      produce_tokens(args, shared, producer, units);
+    } else if (threadIdx.x % 32 == 0) {
+      produce_weights(args, weights, shared, units);
+    }
   } else {
     if constexpr (C::kWide) ptx::raise_registers<C::kConsumerRegisters>();
     consume(args, shared, warp / 4, units);

@@ -10,6 +10,22 @@
 
 namespace cake_moe::sm90::fc2 {
 
+// `group`'s rows of the unit in the slot. Every consumer takes the same branch: all work on one tile.
+template <typename C, int kN = C::kTokens>
+__device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& shared, int slot, int group,
+                                                const int4& tile, float factor, int first_column) {
+  if constexpr (kN > C::kLeastColumns) {
+    if (tile.z <= kN - C::kColumnStep) {
+      compute_subtile<C, kN - C::kColumnStep>(args, shared, slot, group, tile, factor, first_column);
+      return;
+    }
+  }
+  float acc[kN / 2];
+  accumulate<C, kN>(shared.slots[slot], shared.tokens, group, acc);
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.unit_consumed[slot]);
+  store_subtile<C, kN>(args, tile, factor, first_column, acc);
+}
+
 template <typename C>
 __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, const Schedule& schedule, int group) {
   RingPosition<C::kSlots> at;
@@ -27,10 +43,7 @@ __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, con
       ptx::named_barrier(1, C::kConsumerThreads);  // the tile is complete
     }
     ptx::mbarrier_wait(&shared.unit_arrived[at.slot], at.phase);
-    float acc[C::kTokens / 2];
-    accumulate<C>(shared.slots[at.slot], shared.tokens, group, acc);
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.unit_consumed[at.slot]);
-    store_subtile<C>(args, tile, factor, unit % C::kRowBlocks * C::kUnitRows + 64 * group, acc);
+    compute_subtile<C>(args, shared, at.slot, group, tile, factor, unit % C::kRowBlocks * C::kUnitRows + 64 * group);
     at.advance();
   });
 }
@@ -48,7 +61,7 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
 }
 
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm) cake_moe_sm90_fc2(const Args args) {
+__global__ void __launch_bounds__(C::kThreads, C::kRegisterCtas) cake_moe_sm90_fc2(const Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
   static_assert(sizeof(Shared<C>) <= max_smem_bytes(C::kCtasPerSm));

@@ -46,27 +46,50 @@ __device__ __forceinline__ void produce(const Args& args, Shared<C>& shared, con
   });
 }
 
-// hq, hs of the tile's rows -> fp16 operand, by all consumer threads. Padding tokens keep what was there: they only
-// reach accumulator columns that are never stored.
+// A 16-byte piece of a token's codes -> fp16 operand. `scales` of its two blocks.
+template <typename C>
+__device__ __forceinline__ void store_piece(uint8_t* tokens, int token, int piece, const uint4& codes, __half2 scales) {
+  const uint32_t words[] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    uint32_t pairs[4];
+    dequantize_word(words[w], w < 2 ? __low2half2(scales) : __high2half2(scales), pairs);
+    uint8_t* segment = tokens + (2 * (piece / 4) + w / 2) * C::kSegmentBytes;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int byte = segment_byte(w % 2, k / 2, k % 2, piece % 4);
+      *reinterpret_cast<uint32_t*>(segment + swizzled_byte(token, byte / 16) + byte % 16) = pairs[k];
+    }
+  }
+}
+
+// hq, hs of the tile's rows -> fp16 operand, by all consumer threads. A warp takes 64 bytes of eight tokens at a time,
+// whose 16-byte chunks lie in different banks, and requests several before it dequantises the first. Padding tokens
+// keep what was there: they only reach accumulator columns that are never stored.
 template <typename C>
 __device__ __forceinline__ void load_tokens(const Args& args, Shared<C>& shared, const int4& tile) {
-  for (int item = threadIdx.x; item < tile.z * C::kPieces; item += C::kConsumerThreads) {
-    const int token = item / C::kPieces, piece = item % C::kPieces;
-    const int64_t row = tile.y + token;
-    const uint4 codes = __ldcg(reinterpret_cast<const uint4*>(args.hq + row * kFc2RowBytes) + piece);
-    const __half2 scales =
-        shifted_scales(__ldcg(reinterpret_cast<const uint16_t*>(args.hs + row * kFc2Groups) + piece));
-    const uint32_t words[] = {codes.x, codes.y, codes.z, codes.w};
+  constexpr int kWarps = C::kConsumerThreads / 32, kQuads = C::kPieces / 4;
+  constexpr int kItems = (C::kTokens / 8 * kQuads + kWarps - 1) / kWarps;  // of a warp
+  constexpr int kAhead = C::kConsumers == 4 && kItems > 2 ? 2 : kItems;    // as registers allow
+  const int lane = threadIdx.x % 32;
+  const auto token_of = [lane](int item) { return item / kQuads * 8 + lane / 4; };
+  const auto piece_of = [lane](int item) { return item % kQuads * 4 + lane % 4; };
+#pragma unroll 1
+  for (int first = threadIdx.x / 32; first < kItems * kWarps; first += kAhead * kWarps) {
+    uint4 codes[kAhead];
+    uint16_t scales[kAhead];
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      uint32_t pairs[4];
-      dequantize_word(words[w], w < 2 ? __low2half2(scales) : __high2half2(scales), pairs);
-      uint8_t* segment = shared.tokens + (2 * (piece / 4) + w / 2) * C::kSegmentBytes;
+    for (int i = 0; i < kAhead; ++i) {
+      const int item = first + i * kWarps, token = token_of(item), piece = piece_of(item);
+      if (token >= tile.z) continue;
+      const int64_t row = tile.y + token;
+      codes[i] = __ldcg(reinterpret_cast<const uint4*>(args.hq + row * kFc2RowBytes) + piece);
+      scales[i] = __ldcg(reinterpret_cast<const uint16_t*>(args.hs + row * kFc2Groups) + piece);
+    }
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const int byte = segment_byte(w % 2, k / 2, k % 2, piece % 4);
-        *reinterpret_cast<uint32_t*>(segment + swizzled_byte(token, byte / 16) + byte % 16) = pairs[k];
-      }
+    for (int i = 0; i < kAhead; ++i) {
+      const int item = first + i * kWarps, token = token_of(item);
+      if (token < tile.z) store_piece<C>(shared.tokens, token, piece_of(item), codes[i], shifted_scales(scales[i]));
     }
   }
 }
@@ -79,9 +102,10 @@ __device__ __forceinline__ int stored_row(int warp, int r) {
   return 32 * (warp / 2) + 16 * (column % 2) + 4 * (warp % 2) + column / 2;
 }
 
-template <typename C>
+// By kN of the tile's columns.
+template <typename C, int kN>
 __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot, const uint8_t* tokens, int subtile,
-                                           float (&acc)[C::kTokens / 2]) {
+                                           float (&acc)[kN / 2]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int t = lane % 4, row = 64 * subtile + stored_row(warp, lane / 4);
   const uint8_t* weights = slot.weights + row * kFc2RowBytes + t * 16;
@@ -105,9 +129,9 @@ __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot,
       dequantize_segment(half == 0 ? low.x : low.z, half == 0 ? low.y : low.w, low_scale, half == 0 ? high.x : high.z,
                          half == 0 ? high.y : high.w, high_scale, a[half & kLast]);
       if constexpr (C::kWarpMma) {
-        multiply_segment<C::kTokens>(acc, a[half & kLast], address + (2 * i + half) * C::kSegmentBytes);
+        multiply_segment<kN>(acc, a[half & kLast], address + (2 * i + half) * C::kSegmentBytes);
       } else {
-        start_segment<C::kTokens>(acc, a[half & kLast], descriptor + (2 * i + half) * (C::kSegmentBytes >> 4));
+        start_segment<kN>(acc, a[half & kLast], descriptor + (2 * i + half) * (C::kSegmentBytes >> 4));
         ptx::wgmma_wait<kLast>();
       }
     }
@@ -117,7 +141,7 @@ __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot,
   } else {
     ptx::wgmma_wait<0>();
 #pragma unroll
-    for (int j = 0; j < C::kTokens / 2; ++j) ptx::pin(acc[j]);
+    for (int j = 0; j < kN / 2; ++j) ptx::pin(acc[j]);
   }
 }
 
