@@ -74,7 +74,9 @@ downlevel() {
   local tool watched=()
   rm -f "$out"/racecheck_*.log
   timeout 300 python3 -m pytest tests/downlevel/test_gpu.py -q -p no:cacheprovider --durations=5 || return 1
-  for tool in memcheck synccheck; do watch "$tool" downlevel 0/1 test_watched tests/downlevel/test_gpu.py; done
+  for tool in memcheck racecheck synccheck initcheck; do
+    watch "$tool" downlevel 0/1 test_watched tests/downlevel/test_gpu.py
+  done
   finish_watching
 }
 

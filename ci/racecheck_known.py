@@ -27,9 +27,9 @@ class Known(NamedTuple):
 
 
 _FC1 = (
-    "weights_consumed and tokens_consumed[slot]: a warp arrives after its reads, the producers wait for all before they "
-    "refill the slot; weights_arrived and tokens_arrived[slot]: completed by the copy's bytes or cp.async's arrival, "
-    "readers wait for it"
+    "weights_consumed and tokens_consumed[slot]: a warp arrives after its reads, the producers wait for all before "
+    "they refill the slot; weights_arrived and tokens_arrived[slot]: completed by the copy's bytes or cp.async's "
+    "arrival, readers wait for it"
 )
 _FC2 = (
     "unit_consumed[slot]: a warp arrives after its reads, the producer waits for all before it refills the slot; "
@@ -40,9 +40,9 @@ _EXPERTS = (
     "slot_arrived[slot]: completed by the copy's bytes and cp.async's arrival, readers wait for it"
 )
 _HAND_OVER = (
-    "sums_arrived: a warp arrives after it has written its half of the sums, its counterpart waits before it reads them; "
-    "hidden_arrived and hidden_consumed[buffer]: the hidden warp arrives after it has written a tile, consumers wait "
-    "before and arrive after their reads"
+    "sums_arrived: a warp arrives after it has written its half of the sums, its counterpart waits before it "
+    "reads them; hidden_arrived and hidden_consumed[buffer]: the hidden warp arrives after it has written a tile, "
+    "consumers wait before and arrive after their reads"
 )
 _FINALIZE = (
     "consumed[slot]: a warp arrives after its reads, the filling warp waits for all before it refills the slot; "

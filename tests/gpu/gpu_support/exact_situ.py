@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from cake_moe.testing.compare import SituFloat32
 
-_SOURCES = Path(__file__).resolve().parents[3] / "src"
+from .header_kernel import compile_kernel
+
 _KERNEL = """
 #include "numerics/situ.h"
 
@@ -25,28 +24,12 @@ extern "C" __global__ void exact_situ(const float* gate, const float* up, const 
   }
 }
 """
-# NVRTC has no standard headers.
-_CSTDINT = """
-#pragma once
-using int8_t = signed char;
-using int16_t = short;
-using int32_t = int;
-using int64_t = long long;
-using uint8_t = unsigned char;
-using uint16_t = unsigned short;
-using uint32_t = unsigned int;
-using uint64_t = unsigned long long;
-"""
 
 
 @cache
 def exact_situ() -> SituFloat32:
     """Compiled on first use. test_judge.py compares it with the header as the CPU's compiler reads it."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "cstdint").write_text(_CSTDINT)
-        kernel = torch.cuda._compile_kernel(
-            _KERNEL, "exact_situ", cuda_include_dirs=[folder, str(_SOURCES)], nvcc_options=["--std=c++20"]
-        )
+    kernel = compile_kernel(_KERNEL, "exact_situ")
 
     def situ(gate: Tensor, up: Tensor, alpha: Tensor, beta: Tensor, linear_beta: Tensor) -> Tensor:
         result = torch.empty_like(gate, memory_format=torch.contiguous_format)
