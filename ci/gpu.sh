@@ -43,11 +43,12 @@ watch() {
   watched+=($!)
 }
 
+# finish_watching CODE: waits for them; CODE: the library or folder of machine code that racecheck's reports are about.
 finish_watching() {
   local pid failed=0 logs
   for pid in "${watched[@]}"; do wait "$pid" || failed=1; done
   logs=("$out"/racecheck_*.log)
-  [ ! -e "${logs[0]}" ] || python3 ci/racecheck_known.py cake_moe/libcake_ops.so "${logs[@]}" || failed=1
+  [ ! -e "${logs[0]}" ] || python3 ci/racecheck_known.py "$1" "${logs[@]}" || failed=1
   return $failed
 }
 
@@ -57,7 +58,7 @@ sanitize() {
   for tool in memcheck racecheck synccheck initcheck; do
     watch "$tool" quick 0/1 'test_quick or operator_shapes or poisoned_neighbours'
   done
-  finish_watching
+  finish_watching cake_moe/libcake_ops.so
 }
 
 sanitize_all() {
@@ -67,7 +68,7 @@ sanitize_all() {
     watch "$tool" quick 0/1 'test_quick or operator_shapes or poisoned_neighbours'
     for shard in 0 1; do watch "$tool" "instances$shard" "$shard/2" 'test_sanitizer and test_instance'; done
   done
-  finish_watching
+  finish_watching cake_moe/libcake_ops.so
 }
 
 downlevel() {
@@ -77,7 +78,7 @@ downlevel() {
   for tool in memcheck racecheck synccheck initcheck; do
     watch "$tool" downlevel 0/1 test_watched tests/downlevel/test_gpu.py
   done
-  finish_watching
+  finish_watching build/ptxrun/downlevel
 }
 
 table=()

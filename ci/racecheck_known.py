@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Judges racecheck's reports: python3 ci/racecheck_known.py LIBRARY LOG...
+"""Judges racecheck's reports: python3 ci/racecheck_known.py CODE LOG...
 
 racecheck does not know the barriers that order bulk copies and cp.async (mbarriers in shared memory), so it reports
 every reuse of a ring's slot. A pair of accesses may stand only with an entry of KNOWN that names the kernel,
 the kinds of both instructions and the barrier. Exit status 1 where a pair has none. The logs must hold mangled names
-(compute-sanitizer --demangle no). Needs cuobjdump.
+(compute-sanitizer --demangle no). CODE: the library, or a folder of cubins. Needs cuobjdump.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ _HAND_OVER = (
     "reads them; hidden_arrived and hidden_consumed[buffer]: the hidden warp arrives after it has written a tile, "
     "consumers wait before and arrive after their reads"
 )
+_SM100_EXPERTS = (
+    "routing: the CTA's barrier in grid.barrier_arrive, which racecheck does not follow where a warp that has diverged "
+    "takes it collectively; items[i]: item_claimed[i] after the write, item_done[i] after the reads"
+)
 _FINALIZE = (
     "consumed[slot]: a warp arrives after its reads, the filling warp waits for all before it refills the slot; "
     "arrived[slot]: its arrivals and the copies' bytes, readers wait for it"
@@ -56,6 +60,7 @@ KNOWN = [
     Known("cake_moe_sm90_fc1", frozenset({"UBLKCP", "LDS"}), _FC1),
     Known("cake_moe_sm90_fc1", frozenset({"LDGSTS", "LDSM"}), _FC1),
     Known("cake_moe_sm90_fc2", frozenset({"UBLKCP", "LDS"}), _FC2),
+    Known("cake_moe_sm100_experts", frozenset({"STS", "LDS"}), _SM100_EXPERTS),
     Known("cake_moe_finalize", frozenset({"UBLKCP", "LDS"}), _FINALIZE),
     Known("cake_moe_finalize", frozenset({"STS", "LDS"}), _FINALIZE),
 ]
@@ -120,18 +125,22 @@ def judge(
     return accepted, unknown
 
 
-def main(library: Path, logs: list[Path]) -> int:
+def read_opcodes(code: Path) -> dict[tuple[str, int], str]:
+    opcodes: dict[tuple[str, int], str] = {}
+    for file in sorted(code.glob("*.cubin")) if code.is_dir() else [code]:
+        dump = subprocess.run(["cuobjdump", "-sass", file], capture_output=True, text=True, check=True)
+        opcodes |= parse_sass(dump.stdout)
+    return opcodes
+
+
+def main(code: Path, logs: list[Path]) -> int:
     texts = [log.read_text() for log in logs]
     pairs = {pair for text in texts for pair in parse_log(text)}
     hazards = sum(map(summary_hazards, texts))
     if hazards and not pairs:
         print(f"racecheck: {hazards} hazards of which no pair could be read")
         return 1
-    opcodes: dict[tuple[str, int], str] = {}
-    if pairs:
-        dump = subprocess.run(["cuobjdump", "-sass", library], capture_output=True, text=True, check=True)
-        opcodes = parse_sass(dump.stdout)
-    accepted, unknown = judge(pairs, opcodes)
+    accepted, unknown = judge(pairs, read_opcodes(code) if pairs else {})
     for text, count in sorted(Counter(accepted).items()):
         print(f"racecheck: {count} pairs known: {text}")
     for text in unknown:

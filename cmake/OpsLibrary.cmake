@@ -12,8 +12,8 @@ if(CAKE_REQUESTED_ARCHS)
     message(FATAL_ERROR "nvcc 13.0 or newer is needed, ${CMAKE_CUDA_COMPILER} is ${CMAKE_CUDA_COMPILER_VERSION}")
   endif()
   set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
-  # Keeps the assembler's report (registers, spills) of every object for ci/check_ptxas.
-  set(CMAKE_CUDA_COMPILER_LAUNCHER sh "${CMAKE_CURRENT_SOURCE_DIR}/cmake/ptxas_report.sh")
+  # Keeps the assembler's report, PTX and machine code of every object for ci/check_ptxas and ci/kernel_text.py.
+  set(CMAKE_CUDA_COMPILER_LAUNCHER sh "${CMAKE_CURRENT_SOURCE_DIR}/cmake/nvcc_launcher.sh")
 
   find_package(Cutlass REQUIRED)
   add_library(cake_cuda_flags INTERFACE)

@@ -92,5 +92,5 @@ class GpuCall:
         run_recorded()
 
     def result(self) -> tuple[Tensor, Stages]:
-        """(output bf16 [M, H], the workspace's sections) on the CPU."""
-        return self.output.cpu(), self.stages.cpu()
+        """(output bf16 [M, H], the workspace's sections) on the CPU, where rows that do not exist are 0."""
+        return self.output.cpu(), self.stages.fetch()

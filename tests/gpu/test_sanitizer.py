@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 
 import pytest
-import torch
 from gpu_support.plans import DEVICE, first_of_each_instance, has_kernels, plan
 from gpu_support.problems import tile_edge_ids
 from torch import Tensor
@@ -25,7 +24,6 @@ from cake_moe.testing.stages import Stages, run
 pytestmark = pytest.mark.skipif(not has_kernels(), reason="needs a GPU that fused_moe has kernels for")
 
 POOL = expert_pool(16)
-BY_ROW = ("row_route", "hq", "hs", "y")
 WHOLE = 128  # up to so many tokens every stage is compared
 
 
@@ -37,15 +35,7 @@ def cases() -> list[int]:
 def run_and_fetch(problem: MoeInputs) -> tuple[Tensor, Stages]:
     """A call on the GPU; output and stages on the CPU, where rows that do not exist are 0."""
     output, stages = run(problem.to(DEVICE))
-    rows = int(stages.expert_offsets[-1])
-    fetched = {}
-    for name, section in vars(stages).items():
-        if name in BY_ROW:
-            fetched[name] = torch.zeros_like(section, device="cpu")
-            fetched[name][:rows] = section[:rows].cpu()
-        else:
-            fetched[name] = section.cpu()
-    return output.cpu(), Stages(**fetched)
+    return output.cpu(), stages.fetch()
 
 
 @pytest.mark.parametrize("num_tokens", cases())
