@@ -3,7 +3,8 @@
 
 TREE (default build/ops) holds the PTX and the machine code of each compile (cmake/nvcc_launcher.sh). Every machine code
 in LIBRARY (default TREE/product/libcake_ops.so) must be one of those, byte for byte, and every PTX that tests/ptx
-executes must be the text that one of them was assembled from. Prints the SHA-256 of both. Exit status 1 where one is not.
+executes must be the text that one of them was assembled from. Prints the SHA-256 of both. Exit status 1 where one is
+not.
 
 Needs cuobjdump, nvcc and what tools/ptxrun needs.
 """
