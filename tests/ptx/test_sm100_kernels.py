@@ -100,6 +100,13 @@ def test_kinds_of_input(options: dict[str, Any]) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("num_tokens", FEW_TOKENS)
+def test_whole_operator(num_tokens: int) -> None:
+    """All 16 routes of every token, uniform over all 896 experts."""
+    same_under(make_inputs(num_tokens, kind="integer", seed=num_tokens), EVERY_SCHEDULE, "100a", SM_COUNT)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("num_tokens", FEW_TOKENS)
 def test_every_token_routed(num_tokens: int) -> None:
     """All 16 routes of every token, in 16 experts."""
     problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens)
