@@ -7,8 +7,8 @@ predicts for machines that were not at hand.
 * fixed: what no work explains: routing, the hand-over between stages, the first weights' latency, the last tile.
 * stream: weights and block scales of the touched experts over the rate of the cold read of the same run.
 * compute: for every token tile what its weights cost whatever the rows (dequantisation, or the read of the operand that
-  the tensor core streams), and for every column of its MMAs what MMA and epilogue cost: on sm_90a the tile's width,
-  however many rows it holds, on sm_100a its rows padded to 8.
+  the tensor core streams), and for every column of its MMAs what MMA and epilogue cost. Columns are the tile's rows
+  padded to 8; on sm_90a each instance has a narrowest MMA.
 * y: written and read once, at the same rate.
 * p = 1.5: stream and compute overlap, but neither fully hides the other.
 
@@ -44,9 +44,11 @@ COLUMN_GRAIN = 8
 STEPS_OF_TILE = (FC1_ROWS * HIDDEN + FC2_ROWS * INTERMEDIATE) // (128 * 64)
 """MMAs of 128 weight rows by K = 64."""
 WEIGHTS_OF_STEP, SHARED_BYTES_A_CLOCK = 128 * 64 // 2, 128
-COLUMN_INSTRUCTIONS = {"sm_90a": 4062, "sm_100a": 3181}
-"""Warp instructions of PTX that a row more in a token tile costs, both GEMMs, counted in the interpreter: for sm_90a in
-the kernels that were timed (tile of 64), for sm_100a in tests/ptx/test_sm100_counters.py."""
+COLUMN_INSTRUCTIONS = {"sm_90a": 4020, "sm_100a": 3181}
+"""Warp instructions of PTX that a row more in a token tile costs, both GEMMs, counted in the interpreter: for sm_90a
+from 80 to 96 rows of a tile of 96, for sm_100a in tests/ptx/test_sm100_counters.py."""
+FC1_SHARE = FC1_ROWS * HIDDEN / (FC1_ROWS * HIDDEN + FC2_ROWS * INTERMEDIATE)
+"""Of the arithmetic of a row."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,20 @@ class Machine:
 H200 = Machine("H200", "sm_90a", 132, 1.755e9, 4.8e12, 0.8e15)
 B200 = Machine("B200", "sm_100a", 148, 1.85e9, 8.0e12, 9.0e15)
 B300 = Machine("B300", "sm_103a", 160, 1.92e9, 8.0e12, 13.5e15)
-LAUNCH_SECONDS = {1: 3.5e-6, 2: 4.6e-6, 3: 5.8e-6, 4: 6.9e-6}
-"""An empty graph of so many kernels on the H200; of three by interpolation."""
+LAUNCH_SECONDS = {1: 3.5e-6, 2: 4.4e-6, 3: 5.6e-6, 4: 6.7e-6}
+"""An empty graph of so many kernels on the H200; of three by interpolation. 0.2e-6 more or less from run to run."""
 
 
 @dataclass(frozen=True)
 class Work:
     """launches of a call; whether its few tokens take one kernel of their own; touched experts; token tiles; columns of
-    their MMAs; rows."""
+    their MMAs, of both GEMMs by their share of the arithmetic; rows."""
 
     launches: int
     fused: bool
     experts: int
     tiles: int
-    columns: int
+    columns: float
     rows: int
 
 
@@ -85,13 +87,27 @@ def _quotient_up(a: NDArray[np.int64], b: int) -> NDArray[np.int64]:
     return (a + b - 1) // b
 
 
-def work_of(rows_of_expert: Tensor, tile_tokens: int, launches: int, *, fused: bool, whole_tiles: bool) -> Work:
-    """rows_of_expert: int [E], in as few tiles as hold them. whole_tiles: an MMA is as wide as a tile can be."""
+def least_columns(tile_tokens: int, arch: str) -> tuple[int, int]:
+    """Width of the narrowest MMA of FC1 and of FC2 of an instance: fc1/config.h and fc2/config.h of sm_90a."""
+    if arch != H200.arch:
+        return COLUMN_GRAIN, COLUMN_GRAIN
+    fc1 = tile_tokens - 24 if tile_tokens >= 48 else tile_tokens
+    return fc1, tile_tokens - 32 if tile_tokens >= 64 else tile_tokens
+
+
+def work_of(rows_of_expert: Tensor, tile_tokens: int, launches: int, arch: str, *, fused: bool) -> Work:
+    """rows_of_expert: int [E], of each in as few tiles as hold them, equal up to a group of COLUMN_GRAIN rows."""
     rows = rows_of_expert[rows_of_expert > 0].numpy()
-    tiles = _quotient_up(rows, tile_tokens)
-    last = _quotient_up(rows - (tiles - 1) * tile_tokens, COLUMN_GRAIN) * COLUMN_GRAIN
-    columns = tiles * tile_tokens if whole_tiles else (tiles - 1) * tile_tokens + last
-    return Work(launches, fused, len(rows), int(tiles.sum()), int(columns.sum()), int(rows.sum()))
+    tiles, groups = _quotient_up(rows, tile_tokens), _quotient_up(rows, COLUMN_GRAIN)
+    shorter, longer = groups // tiles, groups % tiles  # groups of a shorter tile, number of longer ones
+
+    def columns(least: int) -> int:
+        widths = np.maximum(COLUMN_GRAIN * shorter, least), np.maximum(COLUMN_GRAIN * (shorter + 1), least)
+        return int(((tiles - longer) * widths[0] + longer * widths[1]).sum())
+
+    fc1, fc2 = (columns(least) for least in least_columns(tile_tokens, arch))
+    mean = fc2 + FC1_SHARE * (fc1 - fc2)
+    return Work(launches, fused, len(rows), int(tiles.sum()), mean, int(rows.sum()))
 
 
 def planned_work(tokens: int, arch: str, sms: int, routing: str = "uniform") -> Work:
@@ -100,8 +116,7 @@ def planned_work(tokens: int, arch: str, sms: int, routing: str = "uniform") -> 
     tile = max(launch["tile_tokens"] for launch in weight_launches(plan))
     ids = make_routing(routing, tokens, seed=0).view(-1).long()
     rows = torch.bincount(ids[(ids >= 0) & (ids < EXPERTS)], minlength=EXPERTS)
-    fused = plan["launches"][0]["stage"] == "experts"
-    return work_of(rows, tile, len(plan["launches"]), fused=fused, whole_tiles=arch == H200.arch)
+    return work_of(rows, tile, len(plan["launches"]), arch, fused=plan["launches"][0]["stage"] == "experts")
 
 
 @dataclass(frozen=True)
@@ -166,13 +181,17 @@ def _gauss_newton(
     return at
 
 
+def issued_a_clock(fitted: Costs) -> float:
+    """Warp instructions of a column over the clocks that it takes an SM of the H200; its MMAs take most of them."""
+    return COLUMN_INSTRUCTIONS["sm_90a"] / (fitted.column * H200.sms * H200.clock)
+
+
 def predicted(machine: Machine, fitted: Costs) -> Costs:
     """Costs of a machine with the sm_100a kernels: see the head of this module."""
     read = machine.bandwidth * fitted.read / H200.bandwidth
     clocks = machine.sms * machine.clock
     tile = STEPS_OF_TILE * WEIGHTS_OF_STEP / SHARED_BYTES_A_CLOCK / clocks
-    issued_a_clock = COLUMN_INSTRUCTIONS["sm_90a"] / (fitted.column * H200.sms * H200.clock)
-    epilogue = COLUMN_INSTRUCTIONS["sm_100a"] / issued_a_clock / clocks
+    epilogue = COLUMN_INSTRUCTIONS["sm_100a"] / issued_a_clock(fitted) / clocks
     column = max(epilogue, FLOP_PER_ROUTE / machine.mma_rate)
     return Costs(fitted.fixed, tile, column, tile + COLUMN_GRAIN * column, 0.0, read)
 
@@ -200,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"read {costs.read / 1e12:.2f} TB/s, fixed {1e6 * costs.fixed:.1f} us, a tile {1e9 * costs.tile:.0f} ns and a"
     )
     print(f"column {1e9 * costs.column:.1f} ns of the whole GPU; fused: a tile {1e9 * costs.fused_tile:.0f} ns and")
-    print(f"a row {1e9 * costs.fused_row:.0f} ns\n")
+    print(f"a row {1e9 * costs.fused_row:.0f} ns; {issued_a_clock(costs):.1f} warp instructions a clock and SM\n")
     rows = []
     for case, work, time in zip(cases, works, times, strict=True):
         share = f"{1e6 * costs.stream(work):.0f}", f"{1e6 * costs.compute(work):.0f}"
