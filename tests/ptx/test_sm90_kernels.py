@@ -25,10 +25,11 @@ def test_few_routes(num_tokens: int, routes: int, schedule: Schedule) -> None:
     same_bits(problem, *call.result())
 
 
-@pytest.mark.parametrize(("num_tokens", "sms"), [(2, 1), (65, 8)])
-def test_several_units_a_cta(num_tokens: int, sms: int) -> None:
-    """Persistent kernels on few SMs: rings go round, shared memory is used again."""
-    problem = sparse(num_tokens, 2)
+@pytest.mark.parametrize(("num_tokens", "routes", "sms"), [(2, 2, 1), (65, 2, 8), (321, 3, 8), (321, 4, 8)])
+def test_several_units_a_cta(num_tokens: int, routes: int, sms: int) -> None:
+    """Persistent kernels on few SMs: rings go round, shared memory is used again. Of 321 tokens four and two CTAs share
+    each of the units of FC1's last round."""
+    problem = sparse(num_tokens, routes)
     call = Call(problem, sm_count=sms)
     call.run("late").raise_on_findings()
     judge(problem, call)

@@ -79,8 +79,8 @@ __device__ __forceinline__ void store_pass(const Args& args, const float* values
 // Consumes the accumulators: a rolled loop that moves them down by a pass at a time, since unrolled passes would not
 // fit the instruction cache and registers have no index.
 template <typename C>
-__device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, const Unit& unit,
-                                           float (&acc)[C::kTokens / 2]) {
+__device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, int subtile,
+                                           const Unit& unit, float (&acc)[C::kTokens / 2]) {
   constexpr int kPass = C::kPassTokens, kPassValues = kPass / 2;
   const Activation act(Constants(args, unit.expert));
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
     exchange.factors[scale] = hidden_block_factor(static_cast<uint8_t>(scale), act.encode);
   }
   const int own = 2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4;
-  const int first_block = (unit.row_block * C::kTileRows + 64 * group) / 32;
+  const int first_block = (unit.row_block * C::kTileRows + 64 * subtile) / 32;
   int plane = 0;
 #pragma unroll 1
   for (int token = 0; token < unit.rows; token += kPass) {

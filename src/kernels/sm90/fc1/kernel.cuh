@@ -1,5 +1,6 @@
 // FC1, SiTU and requantisation. A unit is one token tile by kTileRows stored weight rows; CTAs take units round robin,
-// so that neighbouring CTAs share a tile's tokens and an expert's weights in L2.
+// so that neighbouring CTAs share a tile's tokens and an expert's weights in L2. Where several CTAs share a unit, each
+// brings all of it, but for the first time out of L2, and computes a part.
 //
 //   producers  --- weights_arrived, tokens_arrived --->    consumers
 //   producers  <-- weights_consumed, tokens_consumed ---   consumers   (one arrival a warp)
@@ -12,14 +13,15 @@
 namespace cake_moe::sm90::fc1 {
 
 template <typename C>
-__device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, int units) {
+__device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, const Schedule<C>& schedule) {
   Position<C> at;
-  for (int u = blockIdx.x; u < units; u += gridDim.x) {
-    const Unit unit = load_unit<C>(args, u);
+  schedule.for_each(args, [&](const Unit& unit) {
+    if (group >= unit.subtiles) return skip_unit(shared, at);
+    const int subtile = unit.first_subtile + group;
     float acc[C::kTokens / 2];
-    accumulate_rows(shared, at, group, __shfl_sync(~0u, unit.rows, 0), acc);
-    store_unit<C>(args, shared, group, unit, acc);
-  }
+    accumulate_rows(shared, at, subtile, __shfl_sync(~0u, unit.rows, 0), acc);
+    store_unit<C>(args, shared, group, subtile, unit, acc);
+  });
 }
 
 template <typename C>
@@ -49,18 +51,18 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
   init_barriers(shared);
   ptx::grid_dependency_wait();
   ptx::grid_launch_dependents();
-  const int units = __ldcg(args.tile_count) * C::kRowBlocks;
+  const Schedule<C> schedule(__ldcg(args.tile_count) * C::kRowBlocks);
   if (warp >= 4 * C::kConsumers) {
     if constexpr (C::kWide) ptx::lower_registers<C::kProducerRegisters>();
     const int producer = warp - 4 * C::kConsumers;
     if (producer < C::kTokenWarps) {
-      produce_tokens(args, shared, producer, units);
+      produce_tokens(args, shared, producer, schedule);
     } else if (threadIdx.x % 32 == 0) {
-      produce_weights(args, weights, shared, units);
+      produce_weights(args, weights, shared, schedule);
     }
   } else {
     if constexpr (C::kWide) ptx::raise_registers<C::kConsumerRegisters>();
-    consume(args, shared, warp / 4, units);
+    consume(args, shared, warp / 4, schedule);
   }
 }
 

@@ -59,9 +59,9 @@ __device__ __forceinline__ void clear_columns(float (&acc)[kCount]) {
   for (int j = kN / 2; j < kCount; ++j) acc[j] = 1.0f;
 }
 
-// acc = weights[64 rows of the warpgroup] * tokens, over all of K, for the first kN tokens. Leaves every slot released.
+// acc = weights[64 rows of the subtile] * tokens, over all of K, for the first kN tokens. Leaves every slot released.
 template <typename C, int kN>
-__device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, int group,
+__device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, int subtile,
                                            float (&acc)[C::kTokens / 2]) {
   const bool first_lane = threadIdx.x % 32 == 0;
   clear_columns<kN>(acc);
@@ -70,13 +70,13 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
     const auto& weights = shared.weights[at.weights.slot];
     const uint32_t tokens = ptx::shared_address(shared.tokens[at.tokens.slot]);
     ptx::mbarrier_wait(&shared.weights_arrived[at.weights.slot], at.weights.phase);
-    const StageScales scales = load_scales<C>(weights, group);
+    const StageScales scales = load_scales<C>(weights, subtile);
     Words words;
-    if constexpr (C::kWordsAhead) words = load_words<C>(weights, group, 0);
+    if constexpr (C::kWordsAhead) words = load_words<C>(weights, subtile, 0);
 #pragma unroll
     for (int segment = 0; segment < C::kSegments; ++segment) {
       uint32_t a[kSteps][4];
-      if constexpr (!C::kWordsAhead) words = load_words<C>(weights, group, segment);
+      if constexpr (!C::kWordsAhead) words = load_words<C>(weights, subtile, segment);
       dequantize_segment(words.low.x, words.low.y, scales.of(0, segment), words.high.x, words.high.y,
                          scales.of(1, segment), a);
       if (segment == 0) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
         __syncwarp();  // every lane has its last weights in registers
         if (first_lane) ptx::mbarrier_arrive(&shared.weights_consumed[at.weights.slot]);
       } else if constexpr (C::kWordsAhead) {
-        words = load_words<C>(weights, group, segment + 1);
+        words = load_words<C>(weights, subtile, segment + 1);
       }
       if constexpr (!C::kWarpMma) ptx::wgmma_wait<0>();
     }
@@ -105,14 +105,32 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
   for (int j = 0; j < kN / 2; ++j) ptx::pin(acc[j]);
 }
 
+// Releases every slot of a unit of which the warp has no rows. It waits for each, so as not to arrive twice in a phase.
+template <typename C>
+__device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at) {
+  const bool first_lane = threadIdx.x % 32 == 0;
+#pragma unroll 1
+  for (int stage = 0; stage < C::kStages; ++stage) {
+    ptx::mbarrier_wait(&shared.weights_arrived[at.weights.slot], at.weights.phase);
+    ptx::mbarrier_wait(&shared.tokens_arrived[at.tokens.slot], at.tokens.phase);
+    __syncwarp();
+    if (first_lane) {
+      ptx::mbarrier_arrive(&shared.weights_consumed[at.weights.slot]);
+      ptx::mbarrier_arrive(&shared.tokens_consumed[at.tokens.slot]);
+    }
+    at.weights.advance();
+    at.tokens.advance();
+  }
+}
+
 // By MMAs no wider than the tile's rows need. `rows` is the same in the whole warpgroup.
 template <typename C, int kN = C::kTokens>
-__device__ __forceinline__ void accumulate_rows(Shared<C>& shared, Position<C>& at, int group, int rows,
+__device__ __forceinline__ void accumulate_rows(Shared<C>& shared, Position<C>& at, int subtile, int rows,
                                                 float (&acc)[C::kTokens / 2]) {
   if constexpr (kN > C::kLeastTokens) {
-    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, group, rows, acc);
+    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, subtile, rows, acc);
   }
-  accumulate<C, kN>(shared, at, group, acc);
+  accumulate<C, kN>(shared, at, subtile, acc);
 }
 
 }  // namespace cake_moe::sm90::fc1

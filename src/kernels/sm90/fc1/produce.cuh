@@ -12,11 +12,10 @@ namespace cake_moe::sm90::fc1 {
 // By one thread.
 template <typename C>
 __device__ __forceinline__ void produce_weights(const Args& args, const CUtensorMap& map, Shared<C>& shared,
-                                                int units) {
+                                                const Schedule<C>& schedule) {
   const uint64_t policy = C::kWide ? ptx::policy_evict_last() : ptx::policy_evict_first();
   RingPosition<C::kWeightSlots> at;
-  for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const Unit u = load_unit<C>(args, unit);
+  schedule.for_each(args, [&](const Unit& u) {
     const int row = u.expert * kFc1Rows + u.row_block * C::kTileRows;
     const uint8_t* scales = args.scales + int64_t{row / 128} * (128 * kFc1Groups);
     for (int stage = 0; stage < C::kStages; ++stage) {
@@ -33,7 +32,7 @@ __device__ __forceinline__ void produce_weights(const Args& args, const CUtensor
       }
       at.advance();
     }
-  }
+  });
 }
 
 // A warp's share of a stage: every kTokenWarps-th group of eight rows, 512 bytes of a row an instruction. `offsets`
@@ -66,12 +65,12 @@ __device__ __forceinline__ void gather_tokens(const uint8_t* source, const uint3
 
 // By kTokenWarps warps.
 template <typename C>
-__device__ __forceinline__ void produce_tokens(const Args& args, Shared<C>& shared, int warp, int units) {
+__device__ __forceinline__ void produce_tokens(const Args& args, Shared<C>& shared, int warp,
+                                               const Schedule<C>& schedule) {
   const int lane = threadIdx.x % 32;
   const uint32_t own = lane / 8 * C::kSegmentBytes + swizzled_byte(8 * warp, lane % 8);
   RingPosition<C::kTokenSlots> at;
-  for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const Unit u = load_unit<C>(args, unit);
+  schedule.for_each(args, [&](const Unit& u) {
     const int rows = u.rows - 8 * warp;
     uint32_t offsets[C::kOffsets];
 #pragma unroll
@@ -89,7 +88,7 @@ __device__ __forceinline__ void produce_tokens(const Args& args, Shared<C>& shar
       source += C::kStageK * 2;
       at.advance();
     }
-  }
+  });
 }
 
 }  // namespace cake_moe::sm90::fc1

@@ -28,14 +28,39 @@ struct Shared {
   uint64_t tokens_consumed[C::kTokenSlots];
 };
 
+// Rows of a token tile by C::kTileRows weight rows, of which the first `subtiles` warpgroups compute 64 rows each, from
+// `first_subtile` on.
 struct Unit {
   int expert, first_row, rows, row_block;
+  int first_subtile, subtiles;
 };
 
+// Which units a CTA computes: every role walks the same sequence. Rounds of one unit a CTA; the units of a last round
+// that is not full are split by weight rows over the CTAs that would idle.
 template <typename C>
-__device__ __forceinline__ Unit load_unit(const Args& args, int unit) {
-  const int4 tile = __ldcg(&args.tiles[unit / C::kRowBlocks]);
-  return {tile.x, tile.y, tile.z, unit % C::kRowBlocks};
-}
+struct Schedule {
+  int rounds, left, parts;  // full rounds; units of the last one, and CTAs for each of them
+
+  __device__ explicit Schedule(int units) : rounds(units / gridDim.x), left(units % gridDim.x), parts(1) {
+    while (2 * parts <= C::kConsumers && 2 * parts * left <= static_cast<int>(gridDim.x)) parts *= 2;
+  }
+
+  template <typename Body>
+  __device__ __forceinline__ void for_each(const Args& args, const Body& body) const {
+    const int cta = blockIdx.x, all = rounds + (cta < left * parts);
+#pragma unroll 1
+    for (int round = 0; round < all; ++round) {
+      const int ctas = round < rounds ? 1 : parts, subtiles = C::kConsumers / ctas;
+      const int index = round * gridDim.x + cta / ctas;
+      const int4 tile = __ldcg(&args.tiles[index / C::kRowBlocks]);
+      body(Unit{.expert = tile.x,
+                .first_row = tile.y,
+                .rows = tile.z,
+                .row_block = index % C::kRowBlocks,
+                .first_subtile = cta % ctas * subtiles,
+                .subtiles = subtiles});
+    }
+  }
+};
 
 }  // namespace cake_moe::sm90::fc1
