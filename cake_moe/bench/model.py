@@ -91,7 +91,7 @@ def least_columns(tile_tokens: int, arch: str) -> tuple[int, int]:
     """Width of the narrowest MMA of FC1 and of FC2 of an instance: fc1/config.h and fc2/config.h of sm_90a."""
     if arch != H200.arch:
         return COLUMN_GRAIN, COLUMN_GRAIN
-    fc1 = tile_tokens - 24 if tile_tokens >= 48 else tile_tokens
+    fc1 = tile_tokens - 40 if tile_tokens > 48 else COLUMN_GRAIN
     return fc1, tile_tokens - 32 if tile_tokens >= 64 else tile_tokens
 
 

@@ -57,13 +57,15 @@ def test_warpgroup_mma(num_tokens: int) -> None:
 @pytest.mark.parametrize(
     ("num_tokens", "rows"),
     [
-        (700, [24, 25]),
-        pytest.param(1400, [48, 41, 32, 17], marks=pytest.mark.full),
-        pytest.param(2500, [64, 57, 41], marks=pytest.mark.full),
-        pytest.param(3000, [80, 73, 57], marks=pytest.mark.full),
-        pytest.param(4000, [96, 89, 73], marks=pytest.mark.full),
-        pytest.param(5000, [112, 97, 113, 1], marks=pytest.mark.full),
-        pytest.param(6000, [128, 113, 129], marks=pytest.mark.full),
+        (700, [24, 25, 1]),
+        pytest.param(321, [16, 8], marks=pytest.mark.full),
+        pytest.param(1100, [32, 24, 9, 1], marks=pytest.mark.full),
+        pytest.param(1400, [48, 41, 32, 17, 16, 8], marks=pytest.mark.full),
+        pytest.param(2500, [64, 57, 41, 40, 31, 7], marks=pytest.mark.full),
+        pytest.param(3000, [80, 73, 57, 56, 41, 3], marks=pytest.mark.full),
+        pytest.param(4000, [96, 89, 73, 72, 57], marks=pytest.mark.full),
+        pytest.param(5000, [112, 97, 113, 1, 96, 81], marks=pytest.mark.full),
+        pytest.param(6000, [128, 113, 129, 112, 97], marks=pytest.mark.full),
     ],
 )
 def test_full_tiles(num_tokens: int, rows: list[int]) -> None:
