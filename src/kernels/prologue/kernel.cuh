@@ -42,20 +42,12 @@ __device__ __forceinline__ void store_image(uint8_t* image, const quantize::Bloc
   }
 }
 
-// A lane's block of an item.
-struct Values {
-  uint4 low, high;
-};
-
-__device__ __forceinline__ Values load_values(const QuantizeArgs& args, int64_t item, int lane) {
+__device__ __forceinline__ void quantize_item(const QuantizeArgs& args, int64_t item, float encode, uint8_t* image,
+                                              int lane) {
   const int64_t block = item * 32 + lane_block(lane);
-  return {args.x[2 * block], args.x[2 * block + 1]};
-}
-
-__device__ __forceinline__ void quantize_item(const QuantizeArgs& args, int64_t item, const Values& values,
-                                              float encode, uint8_t* image, int lane) {
-  const int64_t block = item * 32 + lane_block(lane);
-  const quantize::Block result = quantize::quantize_block(values.low, values.high, encode);
+  const uint4 first = args.x[2 * block], second = args.x[2 * block + 1];
+  const uint32_t pairs[] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+  const quantize::Block result = quantize::quantize_block(pairs, encode);
   args.xq[block] = result.codes;
   args.xs[block] = result.scale;
   if (args.x_half == nullptr) return;
@@ -83,13 +75,8 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const float encode = *args.encode;
   const int64_t stride = int64_t{gridDim.x - route_ctas} * kWarps;
-  int64_t item = int64_t{blockIdx.x - route_ctas} * kWarps + warp;
-  if (item >= items) return;
-  Values next = load_values(args, item, lane);
-  for (; item < items; item += stride) {
-    const Values values = next;
-    if (item + stride < items) next = load_values(args, item + stride, lane);  // on its way during this item's work
-    quantize_item(args, item, values, encode, shared.images[warp], lane);
+  for (int64_t item = int64_t{blockIdx.x - route_ctas} * kWarps + warp; item < items; item += stride) {
+    quantize_item(args, item, encode, shared.images[warp], lane);
   }
 }
 
