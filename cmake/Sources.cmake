@@ -34,6 +34,8 @@ set(CAKE_CPU_AVX2_SOURCES src/kernels/cpu/isa_avx2.cpp)
 set(CAKE_CPU_AVX512_SOURCES src/kernels/cpu/isa_avx512.cpp)
 
 set(CAKE_GPU_SOURCES
+  src/kernels/common/driver.cpp
+  src/kernels/common/launch.cpp
   src/kernels/common/tensor_map.cpp)
 
 # Host code of the sm_90a backend.
@@ -58,7 +60,7 @@ macro(cake_declare_cuda_kernels)
     ARCHS 90a 100a 103a
     SOURCES src/kernels/prologue/launch.cu)
   cake_cuda_kernels(finalize
-    KERNELS cake_moe_finalize
+    KERNELS cake_moe_finalize cake_moe_finalize_ring
     ARCHS 90a 100a 103a
     SOURCES src/kernels/finalize/launch.cu)
   cake_cuda_kernels(sm90

@@ -39,16 +39,30 @@ void require_driver(const char* op) {
   if (!problem.empty()) throw std::runtime_error(std::string(op) + ": " + problem);
 }
 
-}  // namespace
-
-Problem gpu_problem(const char* op, Place place, int num_tokens) {
+// The problem of no tokens.
+Problem find_problem(const char* op, Place place) {
   require_driver(op);
-  const Device& device = device_properties(place.cuda_index);
+  const Device device = read_device(place.cuda_index);
   for (const Arch arch : kGpuArchs) {
-    if (is_built(arch) && runs(arch, device)) return {num_tokens, arch, device.sm_count};
+    if (is_built(arch) && runs(arch, device)) return {0, arch, device.sm_count};
   }
   throw std::runtime_error(message(op, "device", "of an architecture with kernels (" CAKE_MOE_CUDA_ARCHS ")",
                                    device.arch + " at " + to_string(place)));
+}
+
+}  // namespace
+
+// Every call asks; a device keeps its properties while the process lives.
+Problem gpu_problem(const char* op, Place place, int num_tokens) {
+  thread_local int32_t known_device = -1;
+  thread_local Problem known{};
+  if (known_device != place.cuda_index) {
+    known = find_problem(op, place);
+    known_device = place.cuda_index;
+  }
+  Problem problem = known;
+  problem.num_tokens = num_tokens;
+  return problem;
 }
 
 void* current_stream(Place place) {

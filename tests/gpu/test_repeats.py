@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from gpu_support.plans import DEVICE, has_kernels, plan_rows
@@ -37,6 +39,20 @@ def test_100_repeats_beside_matrix_products(num_tokens: int) -> None:
     torch.cuda.synchronize()
     print(f"M={num_tokens}: the load outlasted the calls: {beside}")
     assert int(differing) == 0
+
+
+@pytest.mark.parametrize("num_tokens", [1, 65])
+def test_a_thread_that_has_not_used_the_gpu(num_tokens: int) -> None:
+    """Its first CUDA call is the operator's."""
+    problem = problem_of(num_tokens)
+    expected, _ = run(problem)
+    workspace = prepared(num_tokens, DEVICE)
+    output = torch.full_like(expected, torch.nan)
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call, problem, workspace, output).result()
+    torch.cuda.synchronize()
+    assert torch.equal(bits(output), bits(expected))
 
 
 def chains() -> list[tuple[int, int]]:

@@ -2,8 +2,6 @@
 
 #include <cuda_runtime.h>
 
-#include <map>
-#include <mutex>
 #include <stdexcept>
 
 namespace cake_moe {
@@ -17,23 +15,14 @@ int attribute(cudaDeviceAttr name, int index) {
   return value;
 }
 
-Device read_device(int index) {
-  const int major = attribute(cudaDevAttrComputeCapabilityMajor, index);
-  const int minor = attribute(cudaDevAttrComputeCapabilityMinor, index);
-  return {"sm_" + std::to_string(major) + std::to_string(minor), attribute(cudaDevAttrMultiProcessorCount, index)};
-}
-
 std::string version(int number) { return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10); }
 
 }  // namespace
 
-// A device keeps its properties while the process lives, and a node of the map its address.
-const Device& device_properties(int index) {
-  static std::mutex mutex;
-  static std::map<int, Device> devices;
-  const std::lock_guard lock(mutex);
-  if (const auto found = devices.find(index); found != devices.end()) return found->second;
-  return devices[index] = read_device(index);
+Device read_device(int index) {
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor, index);
+  const int minor = attribute(cudaDevAttrComputeCapabilityMinor, index);
+  return {"sm_" + std::to_string(major) + std::to_string(minor), attribute(cudaDevAttrMultiProcessorCount, index)};
 }
 
 std::string driver_problem() {

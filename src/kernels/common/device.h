@@ -1,4 +1,4 @@
-// What a launcher needs to know of a GPU, read once a device.
+// What a launcher needs to know of a GPU.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ struct Device {
   int sm_count;
 };
 
-// Cached; creates no context. Throws std::runtime_error with the driver's words if the device cannot be read.
-const Device& device_properties(int index);
+// Creates no context. Throws std::runtime_error with the driver's words if the device cannot be read.
+Device read_device(int index);
 
 // Empty where the installed driver can run this library's CUDA runtime, else one sentence with both versions.
 std::string driver_problem();

@@ -39,10 +39,25 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType dtype, cuu
   return CUDA_SUCCESS;
 }
 
+// The driver's attributes have the runtime's layout and numbers, its errors of a launch the runtime's numbers.
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction kernel, void** arguments, void**) {
+  static_assert(sizeof(CUlaunchAttribute) == sizeof(cudaLaunchAttribute));
+  cudaLaunchConfig_t translated{};
+  translated.gridDim = dim3(config->gridDimX, config->gridDimY, config->gridDimZ);
+  translated.blockDim = dim3(config->blockDimX, config->blockDimY, config->blockDimZ);
+  translated.dynamicSmemBytes = config->sharedMemBytes;
+  translated.stream = config->hStream;
+  translated.attrs = reinterpret_cast<cudaLaunchAttribute*>(config->attrs);
+  translated.numAttrs = config->numAttrs;
+  return static_cast<CUresult>(cudaLaunchKernelExC(&translated, kernel, arguments));
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
-  const bool known = std::strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
-  *function = known ? reinterpret_cast<void*>(cuTensorMapEncodeTiled) : nullptr;
+  *function = nullptr;
+  if (std::strcmp(symbol, "cuTensorMapEncodeTiled") == 0) *function = reinterpret_cast<void*>(cuTensorMapEncodeTiled);
+  if (std::strcmp(symbol, "cuLaunchKernelEx") == 0) *function = reinterpret_cast<void*>(cuLaunchKernelEx);
+  const bool known = *function != nullptr;
   if (found != nullptr) *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   if (!known) std::fprintf(stderr, "ptxrun: the launch shim does not know the driver's %s\n", symbol);
   return cudaSuccess;

@@ -61,6 +61,32 @@ EXPORT int launch_cooperative(uint64_t address) {
   return cudaLaunchCooperativeKernel(fill<short>, dim3(1), dim3(32), arguments, 256, nullptr);
 }
 
+EXPORT int launch_by_driver(uint64_t address, unsigned smem_bytes) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  if (cudaGetDriverEntryPointByVersion("cuLaunchKernelEx", &function, 12000, cudaEnableDefault, &found)) return -1;
+  cudaKernel_t kernel = nullptr;
+  if (cudaGetKernel(&kernel, fill<short>) != cudaSuccess) return -1;
+  CUlaunchAttribute attributes[3] = {};
+  attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attributes[0].value.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attributes[1].value.clusterDim = {2, 1, 1};
+  attributes[2].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attributes[2].value.cooperative = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = 4, config.gridDimY = 2, config.gridDimZ = 1;
+  config.blockDimX = 64, config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = smem_bytes;
+  config.attrs = attributes;
+  config.numAttrs = 3;
+  Pair where{address, 3};
+  short value = 7;
+  void* arguments[] = {&where, &value};
+  return reinterpret_cast<PFN_cuLaunchKernelEx_v11060>(function)(&config, reinterpret_cast<CUfunction>(kernel),
+                                                                 arguments, nullptr);
+}
+
 EXPORT int launch_shape(unsigned grid_y, unsigned block_z) {
   (void)cudaGetLastError();
   scale<<<dim3(1, grid_y), dim3(1, 1, block_z)>>>(nullptr, nullptr, 0, 0.0);

@@ -56,6 +56,16 @@ def test_a_cooperative_launch() -> None:
     assert launch.cooperative
 
 
+def test_a_launch_by_the_driver() -> None:
+    assert program().library.launch_by_driver(*words(0x3000), 1024) == 0
+    (launch,) = program().take_launches()
+    assert "fill" in launch.kernel
+    assert (launch.grid, launch.block, launch.cluster) == ((4, 2, 1), (64, 1, 1), (2, 1, 1))
+    assert (launch.smem, launch.pdl, launch.cooperative) == (1024, True, True)
+    assert [value[:2] for value in launch.args] == [struct.pack("<H", 0x3000), struct.pack("<h", 7)]
+    assert program().library.launch_by_driver(*words(0x3000), 300 << 10) == INVALID_VALUE
+
+
 def test_what_the_runtime_would_refuse() -> None:
     fill = program().library.launch_fill
     assert fill(*words(0), 100 << 10, 0, 1) == INVALID_VALUE  # above 48 KiB without the attribute
