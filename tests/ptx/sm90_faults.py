@@ -11,7 +11,8 @@ def without(stage: str, opcode: str, *codes: str) -> Fault:
 
 FUSED = [
     without("experts", "bar.sync", "race", "uninitialised_read", "overwrite_in_flight"),
-    without("experts", "fence.proxy.async", "missing_proxy_fence"),
+    without("experts", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
+    without("experts", "red.release.gpu.global.add.s32", "deadlock"),
     without("experts", "mbarrier.arrive.shared.b64", "deadlock"),
     without("finalize", "griddepcontrol.wait", "race", "uninitialised_read"),
 ]

@@ -1,14 +1,27 @@
 #include "kernels/common/tensor_map.h"
 
 #include <cudaTypedefs.h>
-
-#include "kernels/common/driver.h"
+#include <cuda_runtime.h>
 
 namespace cake_moe {
+namespace {
+
+// Found through the runtime, so that nothing links the driver's library.
+PFN_cuTensorMapEncodeTiled_v12000 find_encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const cudaError_t status =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+  return status == cudaSuccess && found == cudaDriverEntryPointSuccess
+             ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function)
+             : nullptr;
+}
+
+}  // namespace
+
 const char* encode_byte_map(CUtensorMap* map, const uint8_t* base, int64_t row_bytes, int64_t rows, int box_bytes,
                             int box_rows) {
-  static const auto encode =
-      reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(find_driver_function("cuTensorMapEncodeTiled", 12000));
+  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
   if (encode == nullptr) return "the CUDA driver has no cuTensorMapEncodeTiled";
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_bytes)};
