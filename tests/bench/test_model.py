@@ -85,20 +85,22 @@ def test_work() -> None:
     rows[[0, 5, 9]] = torch.tensor([1, 16, 33])
     padded = work_of(rows, 16, 3, "sm_100a", fused=False)
     assert padded == Work(3, False, 3, 1 + 1 + 3, 8 + 16 + 16 + 16 + 8, 50)
-    assert work_of(rows, 16, 3, H200.arch, fused=False) == replace(padded, columns=5 * 16)
+    on_sm_90a = work_of(rows, 16, 3, H200.arch, fused=False)
+    assert on_sm_90a.columns == pytest.approx((2 * 64 + 5 * 16) / 3)  # FC1's MMAs are as narrow, FC2's are not
+    assert replace(on_sm_90a, columns=64) == padded
     assert planned_work(1, "sm_100a", 148) == Work(2, True, 16, 16, 128, 16)
     assert planned_work(100, "sm_100a", 148).launches == 3
 
 
 def test_columns_of_equal_tiles() -> None:
-    """113 rows are 64 and 56 columns of a tile of 64, not 64 and 49 rows; 1 row is 40 of FC1 and 32 of FC2."""
+    """113 rows are 64 and 56 columns of a tile of 64, not 64 and 49 rows; 1 row is 24 of FC1 and 32 of FC2."""
     rows = torch.zeros(EXPERTS, dtype=torch.int64)
     rows[0] = 113
     assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56)
     rows[1] = 1
-    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56 + (2 * 40 + 32) / 3)
+    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56 + (2 * 24 + 32) / 3)
     rows[0] = 65  # tiles of 40 and 32 rows
-    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx((2 * 120 + 104) / 3)
+    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx((2 * 96 + 104) / 3)
 
 
 @pytest.mark.parametrize(("header", "name", "gemm"), [("fc1", "kLeastTokens", 0), ("fc2", "kLeastColumns", 1)])
