@@ -23,6 +23,17 @@ struct Fc1Warp {
       : group(warp / kGroupWarps), unit((warp % kGroupWarps / 2) ^ (group * (kFc1ItemUnits - 1))), half(warp % 2) {}
 };
 
+// Half of the segment's steps at a time, as multiply_segment; `tokens`: shared address of the piece of the lane's row.
+__device__ __forceinline__ void multiply_fc1_segment(float (&acc)[4], const uint32_t (&a)[kSteps][4], uint32_t tokens) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t b[4];
+    ptx::ldmatrix_x4(b, tokens + half * (kSwizzleRowBytes / 2));
+    ptx::mma_m16n8k16(acc, a[2 * half], b[0], b[1]);
+    ptx::mma_m16n8k16(acc, a[2 * half + 1], b[2], b[3]);
+  }
+}
+
 // One stage of a warp's rows, in the K order of fc1/mainloop.cuh.
 __device__ __forceinline__ void multiply_fc1_stage(const Fc1Slot& slot, uint32_t tokens, const Fc1Warp& warp,
                                                    const Item& item, float (&acc)[4]) {
@@ -42,7 +53,7 @@ __device__ __forceinline__ void multiply_fc1_stage(const Fc1Slot& slot, uint32_t
       uint32_t a[kSteps][4];
       dequantize_segment(half == 0 ? low.x : low.z, half == 0 ? low.y : low.w, scales.of(0, segment),
                          half == 0 ? high.x : high.z, half == 0 ? high.y : high.w, scales.of(1, segment), a);
-      multiply_segment<kTokens>(acc, a, tokens + segment * kSegmentBytes);
+      multiply_fc1_segment(acc, a, tokens + segment * kSegmentPitch);
     }
   }
 }
@@ -97,6 +108,7 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
 // Returns the group's position after FC1's slots.
 __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index) {
   Fc1Warp warp(warp_index);
+  const int lane = threadIdx.x % 32, own = lane % 8 * kTokenPitch + lane / 8 * 16;
   uint32_t position = 0;
   for_each_fc1_item(shared.fc1, [&](const Item& item) {
     const bool active = warp.unit < item.units;
@@ -111,10 +123,10 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
       ptx::mbarrier_wait(&shared.slot_arrived[warp.group][ring.slot], ring.phase);
       if (active) {
         multiply_fc1_stage(shared.slots[warp.group][ring.slot].fc1,
-                           ptx::shared_address(shared.tokens[warp.group][ring.slot]), warp, item, acc);
+                           ptx::shared_address(shared.tokens[warp.group][ring.slot]) + own, warp, item, acc);
       }
       __syncwarp();
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
+      if (lane == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
     if (active) finish_fc1_item(args, shared, warp, item, tile, constants, acc);
   });

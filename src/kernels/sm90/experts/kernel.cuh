@@ -50,10 +50,11 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   ptx::grid_launch_dependents();
-  if (warp < kGroupWarps) {
+  const int consumer = warp - kConsumerWarp;
+  if (consumer >= 0 && consumer < kGroupWarps) {
     route(args.route, shared);
-  } else if (warp < kConsumerWarps) {
-    quantize_tokens(args.input, args.route.num_tokens, warp - kGroupWarps, kGroupWarps);
+  } else if (consumer >= 0 && consumer < kConsumerWarps) {
+    quantize_tokens(args.input, args.route.num_tokens, consumer - kGroupWarps, kGroupWarps);
   } else if (threadIdx.x == 32 * kWeightWarp) {
     ptx::prefetch_tensor_map(&maps.unit);
     ptx::prefetch_tensor_map(&maps.item);
@@ -67,13 +68,13 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     return;
   }
   wait_for_grid();
-  if (warp < kConsumerWarps) {
-    const uint32_t position = consume_fc1(args, shared, warp);
-    consume_fc2(args, shared, warp, position);
-  } else if (warp < kHiddenWarp) {
-    bring_tokens(args, shared, warp - kTokenWarp);
-  } else {
+  if (warp == kHiddenWarp) {
     bring_hidden(args, shared);
+  } else if (warp < kWeightWarp) {
+    const uint32_t position = consume_fc1(args, shared, consumer);
+    consume_fc2(args, shared, consumer, position);
+  } else {
+    bring_tokens(args, shared, warp - kTokenWarp);
   }
 }
 

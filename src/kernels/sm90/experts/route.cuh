@@ -14,6 +14,7 @@ namespace cake_moe::sm90::experts {
 inline constexpr int kRouteBarrier = 13;
 
 __device__ __forceinline__ void route_barrier() { ptx::named_barrier(kRouteBarrier, kRouteThreads); }
+__device__ __forceinline__ int route_thread() { return threadIdx.x - 32 * kConsumerWarp; }
 __device__ __forceinline__ bool is_route_writer() { return blockIdx.x == gridDim.x - 1; }
 
 // Sums over experts, in one word that a scan can add.
@@ -28,7 +29,7 @@ struct Totals {
 
 // Exclusive sums over the threads, and the total.
 __device__ __forceinline__ Totals exclusive_scan(const Totals& value, RouteScratch& scratch, Totals& total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, warp = route_thread() / 32;
   uint32_t sum = value.word;
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
@@ -57,7 +58,7 @@ __device__ __forceinline__ Share share_of(int tiles, int units_of_tile) {
 static_assert(int64_t{kMaxRoutes} * kFc2Units * kMaxCtas <= INT32_MAX);
 
 __device__ __forceinline__ void count_routes(const RouteArgs& args, Shared& shared) {
-  const int routes = args.num_tokens * kTopK, thread = threadIdx.x;
+  const int routes = args.num_tokens * kTopK, thread = route_thread();
   constexpr int kRounds = kMaxRoutes / kRouteThreads;
   int32_t ids[kRounds];
 #pragma unroll
@@ -83,7 +84,7 @@ __device__ __forceinline__ void count_routes(const RouteArgs& args, Shared& shar
 // By the kRouteThreads threads of the first group.
 __device__ __forceinline__ void route(const RouteArgs& args, Shared& shared) {
   count_routes(args, shared);
-  const int first = kRouteExperts * threadIdx.x;
+  const int first = kRouteExperts * route_thread();
   uint32_t counts[kRouteExperts] = {};
   if (first < kExperts) {
 #pragma unroll
@@ -93,7 +94,7 @@ __device__ __forceinline__ void route(const RouteArgs& args, Shared& shared) {
 #pragma unroll
   for (int i = 0; i < kRouteExperts; ++i) sum.word += Totals::of_expert(counts[i]).word;
   Totals before = exclusive_scan(sum, shared.route, total);
-  if (threadIdx.x == kRouteThreads - 1) {
+  if (route_thread() == kRouteThreads - 1) {
     shared.fc1 = share_of(total.tiles(), kFc1Units);
     shared.fc2 = share_of(total.tiles(), kFc2Units);
     if (is_route_writer()) {

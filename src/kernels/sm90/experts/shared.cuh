@@ -38,12 +38,11 @@ struct Share {
 
 struct Shared {
   Slot slots[kGroups][kGroupSlots];
-  // fp16 tokens, [segment][token][128 bytes], 128-byte swizzle: FC1's beside the weights of each slot, FC2's by tile.
-  alignas(1024) uint8_t tokens[kGroups][kGroupSlots][kStageTokenBytes];
   union {
-    alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];
+    alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];  // fp16 tokens of FC2 by tile, as fc2::Shared::tokens
     RouteScratch route;
   };
+  alignas(16) uint8_t tokens[kGroups][kGroupSlots][kTokens][kTokenPitch];  // fp16, FC1's beside the weights of each slot
   float exchange[2][kFc1ItemUnits][2][4 * 32];  // [parity][unit][half of its rows]: sums of the other half of K
   uint32_t tiles[kMaxRoutes];
   int16_t ids[kMaxRoutes];  // -1 where a route has no expert

@@ -8,7 +8,7 @@
 #include "kernels/quantize/block.cuh"
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/shared.cuh"
-#include "kernels/sm90/fc1/produce.cuh"
+#include "kernels/ptx/copy.cuh"
 #include "kernels/sm90/mma.cuh"
 
 namespace cake_moe::sm90::experts {
@@ -54,27 +54,42 @@ __device__ __forceinline__ void find_routes(const RouteArgs& args, Shared& share
   args.route_row[routes[lane]] = tile.first_row() + lane;
 }
 
+// A stage of a tile's rows into a ring slot, 512 bytes of a row an instruction. `offset` holds the bytes of row `lane` in
+// x_half; `target` is the shared address of the lane's piece of the first row.
+__device__ __forceinline__ void gather_tokens(const uint8_t* source, uint32_t offset, uint32_t target, int rows) {
+  constexpr int kTogether = 4;
+#pragma unroll
+  for (int first = 0; first < kTokens; first += kTogether) {
+    uint32_t from[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) from[i] = __shfl_sync(~0u, offset, first + i);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (first + i < rows) ptx::cp_async_16(target + (first + i) * kTokenPitch, source + from[i]);
+    }
+  }
+}
+
 // FC1's tokens of a group's half of K, gathered. By one warp.
 __device__ __forceinline__ void bring_tokens(const Args& args, Shared& shared, int group) {
   const int lane = threadIdx.x % 32;
   const uint8_t* source = args.fc1.x_half + group * (kSliceK * 2) + lane * 16;
-  const int target = lane / 8 * kSegmentBytes + lane % 8 * 16;
-  uint32_t position = 0, offsets[fc1::Config<kTokens>::kOffsets] = {};
+  const int target = lane / 8 * kSegmentPitch + lane % 8 * 16;
+  uint32_t position = 0, offset = 0;
   int current = -1;
   for_each_fc1_item(shared.fc1, [&](const Item& item) {
     const Tile tile(shared.tiles[item.tile]);
     if (item.tile != current) {
       find_routes(args.route, shared, item, tile, group);
-      offsets[0] = lane < tile.rows() ? shared.token_routes[group][lane] / kTopK * (kHidden * 2) : 0;
+      offset = lane < tile.rows() ? shared.token_routes[group][lane] / kTopK * (kHidden * 2) : 0;
     }
     current = item.tile;
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
       const RingSlot ring(position++);
       ptx::mbarrier_wait(&shared.slot_consumed[group][ring.slot], ring.phase ^ 1);
-      fc1::gather_tokens<fc1::Config<kTokens>>(source + stage * (kStageK * 2), offsets,
-                                               ptx::shared_address(shared.tokens[group][ring.slot]) + target,
-                                               tile.rows());
+      gather_tokens(source + stage * (kStageK * 2), offset,
+                    ptx::shared_address(shared.tokens[group][ring.slot]) + target, tile.rows());
       ptx::cp_async_arrive(&shared.slot_arrived[group][ring.slot]);
     }
   });
@@ -88,9 +103,9 @@ __device__ __forceinline__ void load_hidden(const fc2::Args& args, uint8_t* toke
     const uint4 codes = __ldcg(reinterpret_cast<const uint4*>(args.hq + row * kFc2RowBytes) + piece);
     const __half2 scales =
         shifted_scales(__ldcg(reinterpret_cast<const uint16_t*>(args.hs + row * kFc2Groups) + piece));
-    uint8_t* segment = tokens + piece / 4 * (2 * kSegmentBytes);
+    uint8_t* segment = tokens + piece / 4 * (2 * Fc2::kSegmentBytes);
     const auto first = [&](int byte) { return segment + swizzled_byte(token, byte / 16) + byte % 16; };
-    const auto second = [&](int byte) { return first(byte) + kSegmentBytes; };
+    const auto second = [&](int byte) { return first(byte) + Fc2::kSegmentBytes; };
     store_block(first, piece % 4, make_uint2(codes.x, codes.y), __low2half2(scales));
     store_block(second, piece % 4, make_uint2(codes.z, codes.w), __high2half2(scales));
   }
