@@ -105,10 +105,28 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
   if (lane == 0) ptx::add_release(&args.route.tiles[item.tile].w, 1);
 }
 
-// Returns the group's position after FC1's slots.
-__device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index) {
+// Where a lane finds its row's piece of a stage for ldmatrix, as shared addresses. Rows beyond the tile's only reach
+// accumulator columns that are never stored.
+struct StageTokens {
+  uint32_t first, of_slot, of_stage;
+
+  __device__ static StageTokens in_ring(const Shared& shared, int group) {
+    const int lane = threadIdx.x % 32;
+    return {ptx::shared_address(shared.tokens[group][0][lane % 8]) + lane / 8 * 16, kTokens * kTokenPitch, 0};
+  }
+  __device__ static StageTokens of_few(const Shared& shared, int group, const Tile& tile) {
+    const int lane = threadIdx.x % 32, row = tile.first_row() + min(lane % 8, tile.rows() - 1);
+    const int token = shared.row_routes[row] % kFewRoutes / kTopK;
+    return {ptx::shared_address(shared.input[token]) + lane / 8 * 16 + group * kStages * kStagePitch, 0, kStagePitch};
+  }
+};
+
+// `wait_for_grid` is called once a tile's count may be raised. Returns the group's position after FC1's slots.
+template <typename Wait>
+__device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index,
+                                                const Wait& wait_for_grid) {
+  const bool few = args.route.num_tokens <= kFewTokens;
   Fc1Warp warp(warp_index);
-  const int lane = threadIdx.x % 32, own = lane % 8 * kTokenPitch + lane / 8 * 16;
   uint32_t position = 0;
   for_each_fc1_item(shared.fc1, [&](const Item& item) {
     const bool active = warp.unit < item.units;
@@ -116,6 +134,8 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
     Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
     for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta})
       ptx::pin(*value);
+    const StageTokens tokens =
+        few ? StageTokens::of_few(shared, warp.group, tile) : StageTokens::in_ring(shared, warp.group);
     float acc[4] = {};
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
@@ -123,13 +143,15 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
       ptx::mbarrier_wait(&shared.slot_arrived[warp.group][ring.slot], ring.phase);
       if (active) {
         multiply_fc1_stage(shared.slots[warp.group][ring.slot].fc1,
-                           ptx::shared_address(shared.tokens[warp.group][ring.slot]) + own, warp, item, acc);
+                           tokens.first + ring.slot * tokens.of_slot + stage * tokens.of_stage, warp, item, acc);
       }
       __syncwarp();
-      if (lane == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
+    wait_for_grid();
     if (active) finish_fc1_item(args, shared, warp, item, tile, constants, acc);
   });
+  wait_for_grid();
   return position;
 }
 

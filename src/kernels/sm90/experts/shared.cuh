@@ -42,12 +42,17 @@ struct Shared {
     alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];  // fp16 tokens of FC2 by tile, as fc2::Shared::tokens
     RouteScratch route;
   };
-  alignas(16) uint8_t tokens[kGroups][kGroupSlots][kTokens][kTokenPitch];  // fp16, FC1's beside the weights of each slot
+  union {                                                                    // fp16 tokens of FC1
+    alignas(16) uint8_t tokens[kGroups][kGroupSlots][kTokens][kTokenPitch];  // beside the weights of each slot
+    alignas(16) uint8_t input[kFewTokens][kInputPitch];                      // few: the whole input
+  };
   float exchange[2][kFc1ItemUnits][2][4 * 32];  // [parity][unit][half of its rows]: sums of the other half of K
   uint32_t tiles[kMaxRoutes];
   int16_t ids[kMaxRoutes];  // -1 where a route has no expert
   Share fc1, fc2;
   int32_t token_routes[kGroups][kTokens];  // of the token warps
+  uint8_t row_routes[kFewRoutes];          // few: as row_route, with kFirstOfTile
+  uint64_t prepared;                       // few: routed and quantised
   uint64_t slot_arrived[kGroups][kGroupSlots];
   uint64_t slot_consumed[kGroups][kGroupSlots];
   uint64_t sums_arrived[2][kFc1ItemUnits][2];  // as exchange

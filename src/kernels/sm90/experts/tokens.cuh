@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/quantize/block.cuh"
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/shared.cuh"
-#include "kernels/ptx/copy.cuh"
 #include "kernels/sm90/mma.cuh"
 
 namespace cake_moe::sm90::experts {
@@ -26,22 +26,50 @@ __device__ __forceinline__ void store_block(const At& at, int t, uint2 codes, __
   }
 }
 
-// 32 blocks of a token a warp at a time, dealt over the grid. Lane t of a fragment has four blocks of a stage of FC1,
-// one a segment; neighbouring lanes of the warp write neighbouring bytes of x_half.
+// A warp quantises 32 blocks of a token at a time, two stages of FC1. Lane t of a fragment has four blocks of a stage,
+// one a segment.
+struct QuantizingLane {
+  int stage, segment, t;
+
+  __device__ QuantizingLane() : stage(threadIdx.x / 16 % 2), segment(threadIdx.x / 4 % 4), t(threadIdx.x % 4) {}
+  __device__ int block() const { return kStageBlocks * stage + 4 * t + segment; }
+};
+
+__device__ __forceinline__ quantize::Block quantize_input(const InputArgs& args, int block) {
+  return quantize::quantize_block(__ldg(&args.x[2 * block]), __ldg(&args.x[2 * block + 1]), __ldg(args.encode));
+}
+
+__device__ __forceinline__ void store_input(const InputArgs& args, int block, const quantize::Block& result) {
+  args.xq[block] = result.codes;
+  args.xs[block] = result.scale;
+}
+
+// All blocks, dealt over the grid. Neighbouring lanes write neighbouring bytes of x_half.
 __device__ __forceinline__ void quantize_tokens(const InputArgs& args, int num_tokens, int warp, int warps) {
-  const int lane = threadIdx.x % 32, t = lane % 4, segment = lane / 4 % 4;
-  const int blocks = num_tokens * (kHidden / kGroup);
-  const int first = 32 * static_cast<int>(blockIdx.x + gridDim.x * warp), stride = 32 * gridDim.x * warps;
-  for (int base = first + lane / kStageBlocks * kStageBlocks; base < blocks; base += stride) {
-    const int block = base + 4 * t + segment;
-    const quantize::Block result =
-        quantize::quantize_block(__ldg(&args.x[2 * block]), __ldg(&args.x[2 * block + 1]), __ldg(args.encode));
-    args.xq[block] = result.codes;
-    args.xs[block] = result.scale;
-    uint8_t* to = args.x_half + base * (2 * kGroup) + segment * (2 * kSegment);
-    store_block([&](int byte) { return to + byte; }, t, result.codes, __low2half2(shifted_scales(result.scale)));
+  const QuantizingLane lane;
+  const int blocks = num_tokens * kFc1Groups, stride = 32 * gridDim.x * warps;
+  for (int base = 32 * static_cast<int>(blockIdx.x + gridDim.x * warp); base < blocks; base += stride) {
+    const int block = base + lane.block();
+    const quantize::Block result = quantize_input(args, block);
+    store_input(args, block, result);
+    uint8_t* to = args.x_half + (base + kStageBlocks * lane.stage) * (2 * kGroup) + lane.segment * (2 * kSegment);
+    store_block([&](int byte) { return to + byte; }, lane.t, result.codes, __low2half2(shifted_scales(result.scale)));
   }
 }
+
+// All blocks of few tokens for the CTA's own FC1; the workspace's copy is dealt over the grid.
+__device__ __forceinline__ void quantize_few(const InputArgs& args, Shared& shared, int num_tokens, int warp) {
+  const QuantizingLane lane;
+  const int turns = num_tokens * (kFc1Groups / 32);
+  for (int turn = warp; turn < turns; turn += kConsumerWarps) {
+    const int block = 32 * turn + lane.block(), token = turn / (kFc1Groups / 32), first = turn % (kFc1Groups / 32);
+    const quantize::Block result = quantize_input(args, block);
+    if (turn % gridDim.x == blockIdx.x) store_input(args, block, result);
+    uint8_t* to = shared.input[token] + (2 * first + lane.stage) * kStagePitch + lane.segment * kSegmentPitch;
+    store_block([&](int byte) { return to + byte; }, lane.t, result.codes, __low2half2(shifted_scales(result.scale)));
+  }
+}
+static_assert(kFc1Groups % 32 == 0 && 2 * kStageBlocks == 32);
 
 // Routes of a tile's rows; where the CTA has the tile's first unit, they are also recorded.
 __device__ __forceinline__ void find_routes(const RouteArgs& args, Shared& shared, const Item& item, const Tile& tile,
@@ -54,8 +82,8 @@ __device__ __forceinline__ void find_routes(const RouteArgs& args, Shared& share
   args.route_row[routes[lane]] = tile.first_row() + lane;
 }
 
-// A stage of a tile's rows into a ring slot, 512 bytes of a row an instruction. `offset` holds the bytes of row `lane` in
-// x_half; `target` is the shared address of the lane's piece of the first row.
+// A stage of a tile's rows into a ring slot, 512 bytes of a row an instruction. `offset` holds the bytes of row `lane`
+// in x_half; `target` is the shared address of the lane's piece of the first row.
 __device__ __forceinline__ void gather_tokens(const uint8_t* source, uint32_t offset, uint32_t target, int rows) {
   constexpr int kTogether = 4;
 #pragma unroll
