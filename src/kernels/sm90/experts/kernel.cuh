@@ -118,11 +118,9 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     quantize_few(args.input, shared, args.route.num_tokens, consumer);
     arrive_prepared(shared);
   }
-  if (few && warp != kHiddenWarp) {
-    ptx::mbarrier_wait(&shared.prepared, 0);
-  } else {
-    wait_for_grid();
-  }
+  if (few && warp != kHiddenWarp) ptx::mbarrier_wait(&shared.prepared, 0);
+  if (threadIdx.x == 32 * kTokenWarp) touch_fc2(args, shared);
+  if (!few || warp == kHiddenWarp) wait_for_grid();
   if (warp == kHiddenWarp) {
     bring_hidden(args, shared);
   } else if (is_consumer) {

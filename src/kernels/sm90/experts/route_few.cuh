@@ -22,24 +22,40 @@ __device__ __forceinline__ void clear_tile_counts(const RouteArgs& args) {
   if (is_route_writer() && tile < args.num_tokens * kTopK) args.tiles[tile].w = 0;
 }
 
-// A route's place among the rows: behind those of smaller experts and the `earlier` ones of its own. Routes without an
-// expert come last.
-struct Place {
-  int smaller = 0, earlier = 0, same = 0;
+// Ascending keys are the order of the rows; routes without an expert (kExperts) come last.
+__device__ __forceinline__ uint32_t route_key(int expert, int route) { return expert * kFewRoutes + route; }
 
-  __device__ Place(const int16_t* ids, int routes, int route) {
-    const auto key = [ids](int r) { return static_cast<uint16_t>(ids[r]); };
-    const uint16_t own = key(route);
-    for (int first = 0; first < routes; first += kTopK) {
+// A route's row, and the rows of its expert.
+struct Place {
+  int row = 0, first = 0, end = 0;
+
+  __device__ Place(const uint32_t* keys, int routes, int expert, int route) {
+    const uint32_t own = route_key(expert, route), lowest = route_key(expert, 0), above = route_key(expert + 1, 0);
+    for (int at = 0; at < routes; at += kTopK) {
 #pragma unroll
-      for (int r = first; r < first + kTopK; ++r) {
-        smaller += key(r) < own;
-        same += key(r) == own;
-        earlier += key(r) == own && r < route;
+      for (int i = at; i < at + kTopK; i += 4) {
+        const uint4 four = *reinterpret_cast<const uint4*>(&keys[i]);
+        for (const uint32_t key : {four.x, four.y, four.z, four.w}) {
+          row += key < own;
+          first += key < lowest;
+          end += key < above;
+        }
       }
     }
   }
-  __device__ int row() const { return smaller + earlier; }
+  __device__ int ordinal() const { return row - first; }
+};
+
+// The grid's CTAs as a divisor, ready before the ids are: a quotient is a product. Exact up to kMost, for the error of
+// the reciprocal is below 2^-32 * CTAs.
+struct FewCtas {
+  static constexpr uint32_t kMost = kFewRoutes * kFc2Units * kMaxCtas;
+  static_assert(kMost <= UINT32_MAX / kMaxCtas);
+
+  uint32_t reciprocal = UINT32_MAX / gridDim.x + 1;  // of at least two CTAs
+
+  __device__ FewCtas() { ptx::pin(reciprocal); }
+  __device__ uint32_t quotient(uint32_t n) const { return gridDim.x == 1 ? n : __umulhi(n, reciprocal); }
 };
 
 // The expert of a weight warp thread's route.
@@ -52,32 +68,34 @@ __device__ __forceinline__ int32_t load_id(const RouteArgs& args) {
 __device__ __forceinline__ void route_few(const RouteArgs& args, Shared& shared, int32_t id) {
   const int routes = args.num_tokens * kTopK, route = threadIdx.x - 32 * kWeightWarp;
   const auto barrier = [] { ptx::named_barrier(kFewRouteBarrier, kFewRoutes); };
+  const FewCtas ctas;
   const bool valid = static_cast<uint32_t>(id) < kExperts;
-  shared.ids[route] = static_cast<int16_t>(valid ? id : -1);
+  const int expert = valid ? id : kExperts;
+  shared.route_keys[route] = route_key(expert, route);
   barrier();
-  const Place place(shared.ids, routes, route);
-  const bool first_of_tile = valid && place.earlier % kTokens == 0;
-  if (route < routes) shared.row_routes[place.row()] = route | (first_of_tile ? kFirstOfTile : 0);
+  const Place place(shared.route_keys, routes, expert, route);
+  const bool first_of_tile = valid && place.ordinal() % kTokens == 0;
+  if (route < routes) shared.row_routes[place.row] = route | (first_of_tile ? kFirstOfTile : 0);
   barrier();
   const auto first_in = [&](int row) { return row < routes && (shared.row_routes[row] & kFirstOfTile) != 0; };
   const int lane = threadIdx.x % 32;
   const uint64_t firsts = uint64_t{__ballot_sync(~0u, first_in(32 + lane))} << 32 | __ballot_sync(~0u, first_in(lane));
-  if (route % 32 == 0)
-    (route == 0 ? shared.fc1 : shared.fc2) = share_of(__popcll(firsts), route == 0 ? kFc1Units : kFc2Units);
-  const int tile = __popcll(firsts & ((uint64_t{1} << place.row()) - 1));
-  const int rows = min(kTokens, place.same - place.earlier);
-  if (first_of_tile) shared.tiles[tile] = Tile(id, place.row(), rows, place.earlier / kTokens).word;
+  const int tiles = __popcll(firsts), tile = __popcll(firsts & ((uint64_t{1} << place.row) - 1));
+  const int rows = min(kTokens, place.end - place.row);
+  if (first_of_tile) shared.tiles[tile] = Tile(id, place.row, rows, place.ordinal() / kTokens).word;
+  if (route == 0) shared.fc1 = share_of<kFc1Units>(tiles, ctas);
+  if (route == 32) shared.fc2 = share_of<kFc2Units>(tiles, ctas);
   barrier();
   if (!is_route_writer() || route >= routes) return;
-  args.route_row[route] = valid ? place.row() : id == -1 ? kNoRoute : kInvalidRoute;
-  if (valid) args.row_route[place.row()] = route;
+  args.route_row[route] = valid ? place.row : id == -1 ? kNoRoute : kInvalidRoute;
+  if (valid) args.row_route[place.row] = route;
   if (first_of_tile) {
     int4& to = args.tiles[tile];
     to.x = id;
-    to.y = place.row();
+    to.y = place.row;
     to.z = rows;
   }
-  if (route == 0) *args.tile_count = __popcll(firsts);
+  if (route == 0) *args.tile_count = tiles;
 }
 
 // By the token warps, which few tokens leave without work.
@@ -85,7 +103,7 @@ __device__ __forceinline__ void write_expert_offsets(const RouteArgs& args, cons
   if (!is_route_writer()) return;
   for (int expert = threadIdx.x - 32 * kTokenWarp; expert <= kExperts; expert += kFewRoutes) {
     int rows = 0;
-    for (int r = 0; r < args.num_tokens * kTopK; ++r) rows += static_cast<uint16_t>(shared.ids[r]) < expert;
+    for (int r = 0; r < args.num_tokens * kTopK; ++r) rows += shared.route_keys[r] < route_key(expert, 0);
     args.expert_offsets[expert] = rows;
   }
 }

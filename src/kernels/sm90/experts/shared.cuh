@@ -50,9 +50,10 @@ struct Shared {
   uint32_t tiles[kMaxRoutes];
   int16_t ids[kMaxRoutes];  // -1 where a route has no expert
   Share fc1, fc2;
-  int32_t token_routes[kGroups][kTokens];  // of the token warps
-  uint8_t row_routes[kFewRoutes];          // few: as row_route, with kFirstOfTile
-  uint64_t prepared;                       // few: routed and quantised
+  int32_t token_routes[kGroups][kTokens];       // of the token warps
+  alignas(16) uint32_t route_keys[kFewRoutes];  // few: in route order
+  uint8_t row_routes[kFewRoutes];               // few: as row_route, with kFirstOfTile
+  uint64_t prepared;                            // few: routed and quantised
   uint64_t slot_arrived[kGroups][kGroupSlots];
   uint64_t slot_consumed[kGroups][kGroupSlots];
   uint64_t sums_arrived[2][kFc1ItemUnits][2];  // as exchange
@@ -66,13 +67,18 @@ struct Item {
   int tile, unit, units;
 };
 
+// Units of the next item of `left` units of a tile: as few items as there can be, of nearly equal sizes.
+__device__ __forceinline__ int next_item_units(int left) {
+  if (left <= kFc1ItemUnits) return left;
+  return left <= 6 || left == 9 ? 3 : kFc1ItemUnits;  // 5 = 3 + 2, 6 = 3 + 3, 9 = 3 + 3 + 3
+}
+static_assert(kFc1ItemUnits == 4);
+
 // Calls the body for every item of FC1: both groups have all of them.
 template <typename Body>
 __device__ __forceinline__ void for_each_fc1_item(const Share& share, const Body& body) {
   for (int at = share.begin; at < share.end;) {
-    const int unit = at % kFc1Units, left = min(kFc1Units - unit, share.end - at);
-    const int items = (left + kFc1ItemUnits - 1) / kFc1ItemUnits;
-    const int units = (left + items - 1) / items;
+    const int unit = at % kFc1Units, units = next_item_units(min(kFc1Units - unit, share.end - at));
     body(Item{at / kFc1Units, unit, units});
     at += units;
   }

@@ -72,7 +72,6 @@ __device__ __forceinline__ void bring_weights(const Args& args, const WeightMaps
                                               uint32_t early, bool tokens_in_ring, const Wait& wait_for_grid) {
   const bool first_lane = threadIdx.x % 32 == 0;
   const WeightPolicies policies;
-  if (group == 1 && first_lane) touch_fc2(args, shared);
   uint32_t position = 0;
   const auto fill = [&](const auto& copy) {
     if (position == early) wait_for_grid();
