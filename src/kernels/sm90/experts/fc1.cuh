@@ -89,15 +89,18 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
   ptx::mbarrier_wait(sums_arrived, round % 2);
 #pragma unroll
   for (int j = 0; j < 4; ++j) acc[j] = add_rn(acc[j], own[32 * j]);
+  bool regular = act.beta.regular() && act.linear_beta.regular();
+  float activated[2];  // together: their chains of dependent instructions overlap
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    bool regular = act.beta.regular() && act.linear_beta.regular();
-    float v = act(acc[2 + i], acc[i], &regular);
-    if (!regular && 2 * (lane % 4) + i < rows) {
-      v = situ(acc[2 + i] * kUnshift, acc[i] * kUnshift, act.alpha, act.beta.d, act.linear_beta.d);
+  for (int i = 0; i < 2; ++i) activated[i] = act(acc[2 + i], acc[i], &regular);
+  if (!regular) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (2 * (lane % 4) + i < rows) activated[i] = act.exact(acc[2 + i], acc[i]);
     }
-    own[32 * i] = v;
   }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) own[32 * i] = activated[i];
   ptx::named_barrier(kBlockBarrier + warp.unit, 64);  // all sixteen features are in place
   if (warp.half != 0) return;
   store_block(args, values, tile, item.unit + warp.unit, act.encode);

@@ -41,9 +41,10 @@ __device__ __forceinline__ void consume_fc2(const Args& args, Shared& shared, in
   HiddenTiles tiles(shared);
   for_each_fc2_slot(shared.fc2, group, [&](const Item& item) {
     const RingSlot ring(position++);
-    const uint8_t* hidden = tiles.get(item.tile);
     const Tile tile(shared.tiles[item.tile]);
-    const float factor = __ldg(&args.fc2.alpha[tile.expert()]) * kUnshift;
+    float alpha = __ldg(&args.fc2.alpha[tile.expert()]);  // requested here, ahead of the waits
+    ptx::pin(alpha);
+    const uint8_t* hidden = tiles.get(item.tile);
     const bool active = unit < item.units;
     ptx::mbarrier_wait(&shared.slot_arrived[group][ring.slot], ring.phase);
     float acc[4];
@@ -53,7 +54,7 @@ __device__ __forceinline__ void consume_fc2(const Args& args, Shared& shared, in
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[group][ring.slot]);
     if (active) {
-      fc2::store_subtile<Fc2>(args.fc2, make_int4(tile.expert(), tile.first_row(), tile.rows(), 0), factor,
+      fc2::store_subtile<Fc2>(args.fc2, make_int4(tile.expert(), tile.first_row(), tile.rows(), 0), alpha * kUnshift,
                               (item.unit + unit) * kFc2UnitRows, acc);
     }
   });
