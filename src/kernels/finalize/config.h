@@ -12,6 +12,10 @@ inline constexpr int kBatches = kTopK / kBatch;           // of a token
 inline constexpr int kCtasPerSm = 2;
 static_assert(kTopK % kBatch == 0);
 
+// Few tokens, by narrow CTAs.
+inline constexpr int kFewTokens = 4;
+inline constexpr int kFewThreads = kFinalizeNarrowThreads;
+
 // Large calls: a persistent CTA, whose last warp fills a ring of batches.
 inline constexpr int kRingThreads = kTokenThreads + 32;
 inline constexpr int kRingSlots = 4;

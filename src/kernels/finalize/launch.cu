@@ -1,6 +1,7 @@
 #include "kernels/finalize/launch.h"
 
 #include "kernels/common/launch.h"
+#include "kernels/finalize/few.cuh"
 #include "kernels/finalize/kernel.cuh"
 #include "kernels/finalize/ring.cuh"
 
@@ -9,6 +10,7 @@ namespace cake_moe::finalize {
 const char* load() {
   cudaFuncAttributes attributes;
   cudaError_t status = cudaFuncGetAttributes(&attributes, cake_moe_finalize);
+  if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, cake_moe_finalize_few);
   if (status == cudaSuccess) {
     status = cudaFuncSetAttribute(cake_moe_finalize_ring, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Ring));
   }
@@ -33,6 +35,10 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
   if (stage.threads < kTopK || kTokenThreads % stage.threads != 0 ||
       stage.grid * stage.threads != int64_t{params.num_tokens} * kTokenThreads) {
     return "finalize: the plan's grid does not cover the output";
+  }
+  if (params.num_tokens <= kFewTokens && stage.threads <= kFewThreads) {
+    return launch(cake_moe_finalize_few, shape, static_cast<cudaStream_t>(stream), args, params.expert_ids,
+                  params.num_tokens);
   }
   return launch(cake_moe_finalize, shape, static_cast<cudaStream_t>(stream), args);
 }
