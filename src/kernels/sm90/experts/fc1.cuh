@@ -6,6 +6,7 @@
 
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/experts/args.h"
+#include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/shared.cuh"
 #include "kernels/sm90/fc1/epilogue.cuh"
 #include "kernels/sm90/fc1/mainloop.cuh"
@@ -58,20 +59,37 @@ __device__ __forceinline__ void multiply_fc1_stage(const Fc1Slot& slot, uint32_t
   }
 }
 
+// A block on its way from the four lanes that requantise it to the one that stores it.
+struct StagedBlock {
+  uint2 codes;
+  alignas(8) uint8_t scale;
+};
+
 // Requantises the sixteen features of a unit for up to eight rows, four lanes a row; by one warp. `values` holds the
-// activated values of both halves as their lanes left them.
-__device__ __forceinline__ void store_block(const Args& args, const float (&values)[2][4 * 32], const Tile& tile,
-                                            int unit, float encode) {
+// activated values of both halves as their lanes left them, and is overwritten.
+__device__ __forceinline__ void store_block(const Args& args, float (&values)[2][4 * 32], const Tile& tile, int unit,
+                                            float encode, bool few) {
   const int lane = threadIdx.x % 32, token = lane / 4, part = lane % 4;
   const int at = 32 * (token % 2) + token / 2 + 8 * part;  // features 4 * part, + 1 of the lane row 2 * part
   const float v[] = {values[0][at], values[1][at], values[0][at + 4], values[1][at + 4]};
-  const int64_t row = tile.first_row() + token;
-  fc1::requantize_block(v, part, encode, token < tile.rows(), args.fc1.hq + row * kFc2RowBytes + 8 * unit,
-                        args.fc1.hs + row * kFc2Groups + unit);
+  StagedBlock* staged = reinterpret_cast<StagedBlock*>(values[0]);
+  __syncwarp();  // every lane has its values
+  fc1::requantize_block(v, part, encode, token < tile.rows(), reinterpret_cast<uint8_t*>(&staged[token].codes),
+                        &staged[token].scale);
+  __syncwarp();
+  if (lane >= tile.rows()) return;
+  const int row = tile.first_row() + lane;
+  const uint2 codes = staged[lane].codes;
+  const uint8_t scale = staged[lane].scale;
+  if (few) send(packet_of(args, row, unit), codes, scale);
+  *reinterpret_cast<uint2*>(args.fc1.hq + row * kFc2RowBytes + 8 * unit) = codes;
+  args.fc1.hs[row * kFc2Groups + unit] = scale;
 }
+static_assert(kTokens * sizeof(StagedBlock) <= sizeof(float[4 * 32]));
 
 __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared, Fc1Warp& warp, const Item& item,
-                                                const Tile& tile, const Constants& constants, float (&acc)[4]) {
+                                                const Tile& tile, const Constants& constants, bool few,
+                                                float (&acc)[4]) {
   const int lane = threadIdx.x % 32, rows = tile.rows();
   const int parity = warp.finished % 2, round = warp.finished / 2;
   ++warp.finished;
@@ -103,9 +121,9 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
   for (int i = 0; i < 2; ++i) own[32 * i] = activated[i];
   ptx::named_barrier(kBlockBarrier + warp.unit, 64);  // all sixteen features are in place
   if (warp.half != 0) return;
-  store_block(args, values, tile, item.unit + warp.unit, act.encode);
+  store_block(args, values, tile, item.unit + warp.unit, act.encode, few);
   __syncwarp();
-  if (lane == 0) ptx::add_release(&args.route.tiles[item.tile].w, 1);
+  if (lane == 0 && !few) ptx::add_release(&args.route.tiles[item.tile].w, 1);
 }
 
 // Where a lane finds its row's piece of a stage for ldmatrix, as shared addresses. Rows beyond the tile's only reach
@@ -124,7 +142,7 @@ struct StageTokens {
   }
 };
 
-// `wait_for_grid` is called once a tile's count may be raised. Returns the group's position after FC1's slots.
+// `wait_for_grid` is called before a tile's results are announced. Returns the group's position after FC1's slots.
 template <typename Wait>
 __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index,
                                                 const Wait& wait_for_grid) {
@@ -152,7 +170,7 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
     wait_for_grid();
-    if (active) finish_fc1_item(args, shared, warp, item, tile, constants, acc);
+    if (active) finish_fc1_item(args, shared, warp, item, tile, constants, few, acc);
   });
   wait_for_grid();
   return position;

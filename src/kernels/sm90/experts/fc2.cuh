@@ -17,6 +17,7 @@ class HiddenTiles {
   // Gives back every earlier tile and waits for this one. By whole warps.
   __device__ __forceinline__ const uint8_t* get(int tile) {
     const int index = tile - shared_.fc2.begin / kFc2Units;
+#pragma unroll 1
     while (current_ < index) {
       if (current_ >= 0) release();
       ++current_;

@@ -16,10 +16,12 @@
 // on entry, so the counts are set here, and what orders that before their use is the grid barrier, whose state belongs
 // to the driver. The first weights are under way before it.
 //
-// Up to kFewTokens every CTA also quantises the whole input for itself. Then only the counts need the grid barrier:
-// CTAs arrive at their start and wait when FC1's first sums are complete.
+// Up to kFewTokens every CTA also quantises the whole input for itself, and the hidden values say by themselves that
+// they have been written. Only the clearing of these packets needs the grid barrier: CTAs arrive at their start and
+// wait when FC1's first sums are complete.
 //
-//   weight and FC1 warps  --- prepared ------>  FC1 and token warps     (routed, quantised)
+//   weight and FC1 warps  --- prepared --------->  FC1 and token warps   (routed, quantised)
+//   FC1 warps             --- packets ---------->  hidden warps of all CTAs
 #pragma once
 
 #include <cooperative_groups.h>
@@ -28,6 +30,7 @@
 
 #include "kernels/sm90/experts/fc1.cuh"
 #include "kernels/sm90/experts/fc2.cuh"
+#include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/route.cuh"
 #include "kernels/sm90/experts/route_few.cuh"
 #include "kernels/sm90/experts/tokens.cuh"
@@ -98,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     init_barriers(shared, few);
   }
   if (few) {
-    clear_tile_counts(args.route);
+    clear_packets(args);
   } else if (is_consumer) {
     prepare(args, shared, consumer);
   }

@@ -55,6 +55,7 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .hs = args.fc1.hs,
       .y = section<uint16_t>(params, plan, Section::kY),
   };
+  args.packets = section<Packet>(params, plan, Section::kXHalf);
   return args;
 }
 

@@ -16,12 +16,6 @@ inline constexpr int kFewRouteBarrier = 12;
 inline constexpr uint8_t kFirstOfTile = kFewRoutes;  // a bit of row_routes beside the route
 static_assert((kFewRoutes & (kFewRoutes - 1)) == 0 && 2 * kFewRoutes <= 256);
 
-// Before the grid barrier: no count may be raised earlier. By the whole CTA.
-__device__ __forceinline__ void clear_tile_counts(const RouteArgs& args) {
-  const int tile = threadIdx.x;
-  if (is_route_writer() && tile < args.num_tokens * kTopK) args.tiles[tile].w = 0;
-}
-
 // Ascending keys are the order of the rows; routes without an expert (kExperts) come last.
 __device__ __forceinline__ uint32_t route_key(int expert, int route) { return expert * kFewRoutes + route; }
 
@@ -89,12 +83,7 @@ __device__ __forceinline__ void route_few(const RouteArgs& args, Shared& shared,
   if (!is_route_writer() || route >= routes) return;
   args.route_row[route] = valid ? place.row : id == -1 ? kNoRoute : kInvalidRoute;
   if (valid) args.row_route[place.row] = route;
-  if (first_of_tile) {
-    int4& to = args.tiles[tile];
-    to.x = id;
-    to.y = place.row;
-    to.z = rows;
-  }
+  if (first_of_tile) args.tiles[tile] = make_int4(id, place.row, rows, 0);
   if (route == 0) *args.tile_count = tiles;
 }
 

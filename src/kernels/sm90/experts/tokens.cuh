@@ -8,6 +8,7 @@
 #include "kernels/ptx/sync.cuh"
 #include "kernels/quantize/block.cuh"
 #include "kernels/sm90/experts/args.h"
+#include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/shared.cuh"
 #include "kernels/sm90/mma.cuh"
 
@@ -139,17 +140,35 @@ __device__ __forceinline__ void load_hidden(const fc2::Args& args, uint8_t* toke
   }
 }
 
+// The same of few tokens, a block a lane as soon as it is there.
+__device__ __forceinline__ void receive_hidden(const Args& args, uint8_t* tokens, const Tile& tile) {
+  for (int i = threadIdx.x % 32; i < tile.rows() * kFc2Groups; i += 32) {
+    const int token = i / kFc2Groups, block = i % kFc2Groups, piece = block / 2;
+    uint2 codes;
+    const uint8_t scale = receive(packet_of(args, tile.first_row() + token, block), codes);
+    uint8_t* segment = tokens + (piece / 4 * 2 + block % 2) * Fc2::kSegmentBytes;
+    const auto at = [&](int byte) { return segment + swizzled_byte(token, byte / 16) + byte % 16; };
+    store_block(at, piece % 4, codes, __low2half2(shifted_scales(scale)));
+  }
+}
+
 // The tiles of FC2, each once all of its FC1 units are finished, wherever they were computed. By one warp.
 __device__ __forceinline__ void bring_hidden(const Args& args, Shared& shared) {
+  const bool few = args.route.num_tokens <= kFewTokens;
   const Share share = shared.fc2;
   if (share.begin == share.end) return;
   const int first = share.begin / kFc2Units, last = (share.end - 1) / kFc2Units;
   for (int index = first; index <= last; ++index) {
     const int buffer = (index - first) % kHiddenTiles, round = (index - first) / kHiddenTiles;
     ptx::mbarrier_wait(&shared.hidden_consumed[buffer], round % 2 ^ 1);
-    while (ptx::load_acquire(&args.route.tiles[index].w) != kFc1Units) {
+    const Tile tile(shared.tiles[index]);
+    if (few) {
+      receive_hidden(args, shared.hidden[buffer], tile);
+    } else {
+      while (ptx::load_acquire(&args.route.tiles[index].w) != kFc1Units) {
+      }
+      load_hidden(args.fc2, shared.hidden[buffer], tile);
     }
-    load_hidden(args.fc2, shared.hidden[buffer], Tile(shared.tiles[index]));
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.hidden_arrived[buffer]);
   }
