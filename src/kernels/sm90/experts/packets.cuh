@@ -23,10 +23,12 @@ __device__ __forceinline__ Packet* packet_of(const Args& args, int row, int bloc
   return args.packets + row * kFc2Groups + block;
 }
 
-// Before the grid barrier. By the whole CTA.
+// Before the grid barrier, by whole CTAs: the last ones, which have the least to do.
 __device__ __forceinline__ void clear_packets(const Args& args) {
-  const int packet = blockIdx.x * kThreads + threadIdx.x;
-  if (packet < args.route.num_tokens * kTopK * kFc2Groups) reinterpret_cast<uint4*>(args.packets)[packet] = uint4{};
+  const int packets = args.route.num_tokens * kTopK * kFc2Groups;
+  for (int i = (gridDim.x - 1 - blockIdx.x) * kThreads + threadIdx.x; i < packets; i += gridDim.x * kThreads) {
+    reinterpret_cast<uint4*>(args.packets)[i] = uint4{};
+  }
 }
 
 // Behind it.
