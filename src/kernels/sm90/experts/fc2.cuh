@@ -36,6 +36,40 @@ class HiddenTiles {
   int current_ = -1;
 };
 
+// A warp's sixteen rows of a slot's unit, in the K order and the order of rows of fc2/mainloop.cuh, a pair of segments
+// at a time: the first pair is dequantised before the tokens are there.
+class Fc2Rows {
+ public:
+  using Fragments = uint32_t[2][kSteps][4];
+
+  __device__ Fc2Rows(const Fc2Slot& slot, int unit) {
+    const int lane = threadIdx.x % 32, t = lane % 4;
+    const int row = kFc2UnitRows * unit + fc2::stored_row(threadIdx.x / 32 % 4, lane / 4);
+    weights_ = slot.weights + row * kFc2RowBytes + t * 16;
+    scales_ = slot.scales + t / 2 * 512 + row % 32 * 16 + row / 32 * 4 + t % 2 * 2;
+  }
+  __device__ __forceinline__ void dequantize(int pair, Fragments& a) const {
+    const uint4 low = *reinterpret_cast<const uint4*>(weights_ + 64 * pair);
+    const uint4 high = *reinterpret_cast<const uint4*>(weights_ + 8 * kFc2RowBytes + 64 * pair);
+    const __half2 low_scales = shifted_scales(*reinterpret_cast<const uint16_t*>(scales_ + 1024 * pair));
+    const __half2 high_scales = shifted_scales(*reinterpret_cast<const uint16_t*>(scales_ + 8 * 16 + 1024 * pair));
+    dequantize_segment(low.x, low.y, __low2half2(low_scales), high.x, high.y, __low2half2(high_scales), a[0]);
+    dequantize_segment(low.z, low.w, __high2half2(low_scales), high.z, high.w, __high2half2(high_scales), a[1]);
+  }
+
+ private:
+  const uint8_t* weights_;
+  const uint8_t* scales_;
+};
+static_assert(Fc2::kUnitRows == 128, "a slot's scales are one block of 128 rows");
+
+__device__ __forceinline__ void multiply_fc2_pair(int pair, const Fc2Rows::Fragments& a, const uint8_t* hidden,
+                                                  float (&acc)[4]) {
+  const uint32_t tokens = ptx::shared_address(hidden) + 2 * pair * Fc2::kSegmentBytes;
+  multiply_segment<kTokens>(acc, a[0], tokens);
+  multiply_segment<kTokens>(acc, a[1], tokens + Fc2::kSegmentBytes);
+}
+
 // `position` is that of the group's first slot of FC2.
 __device__ __forceinline__ void consume_fc2(const Args& args, Shared& shared, int warp, uint32_t position) {
   const int group = warp / kGroupWarps, unit = warp % kGroupWarps / 4;
@@ -45,12 +79,20 @@ __device__ __forceinline__ void consume_fc2(const Args& args, Shared& shared, in
     const Tile tile(shared.tiles[item.tile]);
     float alpha = __ldg(&args.fc2.alpha[tile.expert()]);  // requested here, ahead of the waits
     ptx::pin(alpha);
-    const uint8_t* hidden = tiles.get(item.tile);
     const bool active = unit < item.units;
     ptx::mbarrier_wait(&shared.slot_arrived[group][ring.slot], ring.phase);
-    float acc[4];
+    const Fc2Rows rows(shared.slots[group][ring.slot].fc2, item.unit % kFc2SlotUnits + unit);
+    Fc2Rows::Fragments a;
+    if (active) rows.dequantize(0, a);
+    const uint8_t* hidden = tiles.get(item.tile);
+    float acc[4] = {};
     if (active) {
-      fc2::accumulate<Fc2, kTokens>(shared.slots[group][ring.slot].fc2, hidden, item.unit % kFc2SlotUnits + unit, acc);
+      multiply_fc2_pair(0, a, hidden, acc);
+#pragma unroll
+      for (int pair = 1; pair < Fc2::kSegments / 2; ++pair) {
+        rows.dequantize(pair, a);
+        multiply_fc2_pair(pair, a, hidden, acc);
+      }
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[group][ring.slot]);
