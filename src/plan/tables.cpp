@@ -10,10 +10,9 @@ constexpr PathRow kCpuRows[] = {
 };
 
 // sm_90a. Up to 8 rows of a tile two CTAs share an SM (but for the fused launch); above, one CTA fills it: four
-// consumer warpgroups of 64 rows each while the accumulators of a token tile leave registers for them, else (FC2) two
-// with two fragments in flight.
-constexpr GemmShape kDecode = {128, 672, 1}, kNarrowFc1 = {128, 320, 2}, kNarrowFc2 = {128, 288, 2};
-constexpr GemmShape kFour = {256, 640, 1}, kTwoFc2 = {128, 288, 1};
+// warpgroups multiply, in FC1 64 rows each of the same unit, beside one that fills the rings, in FC2 units in turn.
+constexpr GemmShape kDecode = {128, 672, 1}, kNarrowFc1 = {128, 320, 2}, kNarrowFc2 = {128, 256, 2};
+constexpr GemmShape kFour = {256, 640, 1}, kTurns = {128, 512, 1};
 
 // A token tile is the smallest that holds an expert's rows of a uniform routing, M * 16 / 896 on average, or an equal
 // share of them where one tile cannot. The limits are where the measured times cross.
@@ -21,20 +20,20 @@ constexpr PathRow kSm90Rows[] = {
     {kFusedTokens, "decode", Shape::kFused, 8, kDecode, kDecode, Pool::kStatic,
      "up to 1.1 rows an expert: a launch costs as much as an expert's weights"},
     {288, "weight_bound_8", Shape::kPrologue, 8, kNarrowFc1, kNarrowFc2, Pool::kStatic, "up to 5.1 rows an expert"},
-    {672, "weight_bound_16", Shape::kPrologue, 16, kFour, kFour, Pool::kStatic, "up to 12 rows an expert"},
-    {960, "weight_bound_24", Shape::kPrologue, 24, kFour, kFour, Pool::kStatic, "up to 17 rows an expert"},
-    {1312, "weight_bound_32", Shape::kPrologue, 32, kFour, kFour, Pool::kStatic, "up to 23 rows an expert"},
-    {2304, "balanced_48", Shape::kPrologue, 48, kFour, kFour, Pool::kStatic, "up to 41 rows an expert"},
-    {2752, "balanced_64", Shape::kPrologue, 64, kFour, kFour, Pool::kStatic, "up to 49 rows an expert"},
-    {3744, "balanced_80", Shape::kPrologue, 80, kFour, kFour, Pool::kStatic, "up to 67 rows an expert"},
-    {4352, "tensor_bound_96", Shape::kPrologue, 96, kFour, kFour, Pool::kStatic, "up to 78 rows an expert"},
-    {5312, "tensor_bound_112", Shape::kPrologue, 112, kFour, kTwoFc2, Pool::kStatic, "up to 95 rows an expert"},
-    {7040, "tensor_bound_128", Shape::kPrologue, 128, kFour, kTwoFc2, Pool::kStatic, "up to 126 rows an expert"},
-    {8448, "tensor_bound_2x80", Shape::kPrologue, 80, kFour, kFour, Pool::kStatic, "up to 151 rows: two tiles"},
-    {10240, "tensor_bound_2x96", Shape::kPrologue, 96, kFour, kFour, Pool::kStatic, "up to 183 rows: two tiles"},
-    {11264, "tensor_bound_2x112", Shape::kPrologue, 112, kFour, kTwoFc2, Pool::kStatic, "up to 201 rows: two tiles"},
-    {14080, "tensor_bound_2x128", Shape::kPrologue, 128, kFour, kTwoFc2, Pool::kStatic, "up to 251 rows: two tiles"},
-    {kMaxTokens, "tensor_bound_3x112", Shape::kPrologue, 112, kFour, kTwoFc2, Pool::kStatic,
+    {672, "weight_bound_16", Shape::kPrologue, 16, kFour, kTurns, Pool::kStatic, "up to 12 rows an expert"},
+    {960, "weight_bound_24", Shape::kPrologue, 24, kFour, kTurns, Pool::kStatic, "up to 17 rows an expert"},
+    {1312, "weight_bound_32", Shape::kPrologue, 32, kFour, kTurns, Pool::kStatic, "up to 23 rows an expert"},
+    {2304, "balanced_48", Shape::kPrologue, 48, kFour, kTurns, Pool::kStatic, "up to 41 rows an expert"},
+    {2752, "balanced_64", Shape::kPrologue, 64, kFour, kTurns, Pool::kStatic, "up to 49 rows an expert"},
+    {3744, "balanced_80", Shape::kPrologue, 80, kFour, kTurns, Pool::kStatic, "up to 67 rows an expert"},
+    {4352, "tensor_bound_96", Shape::kPrologue, 96, kFour, kTurns, Pool::kStatic, "up to 78 rows an expert"},
+    {5312, "tensor_bound_112", Shape::kPrologue, 112, kFour, kTurns, Pool::kStatic, "up to 95 rows an expert"},
+    {7040, "tensor_bound_128", Shape::kPrologue, 128, kFour, kTurns, Pool::kStatic, "up to 126 rows an expert"},
+    {8448, "tensor_bound_2x80", Shape::kPrologue, 80, kFour, kTurns, Pool::kStatic, "up to 151 rows: two tiles"},
+    {10240, "tensor_bound_2x96", Shape::kPrologue, 96, kFour, kTurns, Pool::kStatic, "up to 183 rows: two tiles"},
+    {11264, "tensor_bound_2x112", Shape::kPrologue, 112, kFour, kTurns, Pool::kStatic, "up to 201 rows: two tiles"},
+    {14080, "tensor_bound_2x128", Shape::kPrologue, 128, kFour, kTurns, Pool::kStatic, "up to 251 rows: two tiles"},
+    {kMaxTokens, "tensor_bound_3x112", Shape::kPrologue, 112, kFour, kTurns, Pool::kStatic,
      "up to 293 rows: three tiles"},
 };
 

@@ -15,13 +15,14 @@ __device__ __forceinline__ void store_subtile(const Args& args, const int4& tile
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int column = first_column + 32 * (warp / 2) + 16 * (warp % 2) + 2 * lane_column(lane / 4);
   const int first_token = 2 * (lane % 4);
+  const int rows = tile.z - first_token;  // compared with constants: no register for each of the tokens
   uint16_t* y = args.y + int64_t{tile.y + first_token} * kHidden + column;
 #pragma unroll
   for (int n = 0; n < kN / 8; ++n) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const uint32_t pair = ptx::cvt_bf16x2(mul_rn(acc[4 * n + 2 + c], factor), mul_rn(acc[4 * n + c], factor));
-      if (8 * n + c + first_token < tile.z) {
+      if (8 * n + c < rows) {
         *reinterpret_cast<uint32_t*>(y + int64_t{8 * n + c} * kHidden) = pair;
       }
     }

@@ -1,60 +1,74 @@
-// FC2. A unit is one token tile by kUnitRows stored weight rows, half of them for each consumer warpgroup; the ring
-// lets one warpgroup run ahead, so that one stores while the other multiplies. The tile's tokens stay in shared memory
-// for all of its units.
+// FC2. A unit is one token tile by 128 stored weight rows. The warpgroups of a CTA take its units in turn, each by
+// itself: it requests its weights into a ring of its own, waits for nobody, and so one dequantises or stores while
+// another multiplies. The tile's tokens stay in shared memory for all of its units; only where the tile changes does
+// the whole CTA meet.
 //
-//   producer  --- unit_arrived[slot] --->  consumers   (weights and scales by bulk copies)
-//   producer  <-- unit_consumed[slot] ---  consumers   (one arrival a warp)
+//   one thread of the group  --- arrived[group][slot] --->  the group   (weights and scales by bulk copies)
+//   one thread of the group  <-- named barrier -----------  the group   (the slot's weights are in registers)
 #pragma once
 
+#include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/fc2/epilogue.cuh"
+#include "kernels/sm90/fc2/feed.cuh"
+#include "kernels/sm90/fc2/tokens.cuh"
 
 namespace cake_moe::sm90::fc2 {
 
-// `group`'s rows of the unit in the slot. Every consumer takes the same branch: all work on one tile.
+// Packed tokens are on their way while the slower groups end the previous tile.
+template <typename C>
+__device__ __forceinline__ void load_tokens(const Args& args, Shared<C>& shared, const int4& tile) {
+  const TokenPieces<C> pieces(args, tile);
+  __syncthreads();  // no warpgroup multiplies the previous tile any more
+  pieces.dequantize(shared.tokens, tile);
+  ptx::fence_async_shared();
+  __syncthreads();  // the tile is complete
+}
+
+// What a warpgroup knows of the tile that it multiplies.
+struct Tile {
+  int4 rows;     // expert, first row, rows, 0
+  float factor;  // of the sums
+};
+
+// The group's `position`-th subtile. Every group takes the same branch: all work on one tile.
 template <typename C, int kN = C::kTokens>
-__device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& shared, int slot, int group,
-                                                const int4& tile, float factor, int first_column) {
+__device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& shared, Feeder<C>& feeder, int group,
+                                                int position, const Tile& tile, int first_column) {
   if constexpr (kN > C::kLeastColumns) {
-    if (tile.z <= kN - C::kColumnStep) {
-      compute_subtile<C, kN - C::kColumnStep>(args, shared, slot, group, tile, factor, first_column);
+    if (tile.rows.z <= kN - C::kColumnStep) {
+      compute_subtile<C, kN - C::kColumnStep>(args, shared, feeder, group, position, tile, first_column);
       return;
     }
   }
+  const RingPlace<C> place(position);
+  const auto& ring = shared.rings[group];
   float acc[kN / 2];
-  accumulate<C, kN>(shared.slots[slot], shared.tokens, group, acc);
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.unit_consumed[slot]);
-  store_subtile<C, kN>(args, tile, factor, first_column, acc);
+  ptx::mbarrier_wait(&shared.arrived[group][place.slot], place.phase);
+  accumulate<C, kN>(ring.weights[place.slot], ring.scales[place.scale_slot], shared.tokens, position % kUnitSubtiles,
+                    acc, [&] { feeder.refill(position); });
+  store_subtile<C, kN>(args, tile.rows, tile.factor, first_column, acc);
 }
 
 template <typename C>
-__device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, const Schedule& schedule, int group) {
-  RingPosition<C::kSlots> at;
-  int current = -1;
-  int4 tile{};
-  float factor = 0.0f;
-  schedule.for_each([&](int unit) {
-    if (unit / C::kRowBlocks != current) {
-      current = unit / C::kRowBlocks;
-      tile = __ldcg(&args.tiles[current]);
-      factor = __ldg(&args.alpha[tile.x]) * kUnshift;
-      ptx::named_barrier(1, C::kConsumerThreads);  // no warpgroup multiplies the previous tile any more
-      load_tokens(args, shared, tile);
-      ptx::fence_async_shared();
-      ptx::named_barrier(1, C::kConsumerThreads);  // the tile is complete
+__device__ __forceinline__ void compute(const Args& args, Shared<C>& shared, const Schedule<C>& schedule,
+                                        Feeder<C>& feeder, int group) {
+  int position = 0;
+  for (TilePart<C> part(schedule); !part.empty(); part.next()) {
+    Tile tile;
+    tile.rows = __ldcg(&args.tiles[part.tile]);
+    tile.factor = __ldg(&args.alpha[tile.rows.x]) * kUnshift;
+    load_tokens(args, shared, tile.rows);
+    for (int index; (index = unit_index<C>(group, position)) < part.end; ++position) {
+      const int row = (part.block + index - part.begin) * C::kUnitRows + position % kUnitSubtiles * kSubtileRows;
+      compute_subtile<C>(args, shared, feeder, group, position, tile, row);
     }
-    ptx::mbarrier_wait(&shared.unit_arrived[at.slot], at.phase);
-    compute_subtile<C>(args, shared, at.slot, group, tile, factor, unit % C::kRowBlocks * C::kUnitRows + 64 * group);
-    at.advance();
-  });
+  }
 }
 
 template <typename C>
 __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < C::kSlots; ++slot) {
-      ptx::mbarrier_init(&shared.unit_arrived[slot], 1);
-      ptx::mbarrier_init(&shared.unit_consumed[slot], 4 * C::kConsumers);
-    }
+    for (int i = 0; i < C::kGroups * C::kSlots; ++i) ptx::mbarrier_init(&shared.arrived[0][0] + i, 1);
     ptx::mbarrier_init_fence();
   }
   __syncthreads();
@@ -65,20 +79,15 @@ __global__ void __launch_bounds__(C::kThreads, C::kRegisterCtas) cake_moe_sm90_f
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
   static_assert(sizeof(Shared<C>) <= max_smem_bytes(C::kCtasPerSm));
-  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   init_barriers(shared);
   // The route stage ended before FC1 let this grid start: the token tiles may be read, and the first weights loaded,
   // while FC1 still runs.
-  const Schedule schedule(__ldcg(args.tile_count), C::kRowBlocks);
+  const Schedule<C> schedule(__ldcg(args.tile_count));
   ptx::grid_launch_dependents();
-  if (warp >= 4 * C::kConsumers) {
-    if constexpr (C::kProducerWarps == 4) ptx::lower_registers<C::kProducerRegisters>();
-    if (threadIdx.x == C::kConsumerThreads) produce(args, shared, schedule);
-  } else {
-    if constexpr (C::kProducerWarps == 4) ptx::raise_registers<C::kConsumerRegisters>();
-    ptx::grid_dependency_wait();
-    consume(args, shared, schedule, warp / 4);
-  }
+  Feeder<C> feeder(args, shared, schedule, group);
+  ptx::grid_dependency_wait();
+  compute(args, shared, schedule, feeder, group);
 }
 
 }  // namespace cake_moe::sm90::fc2

@@ -1,98 +1,13 @@
-// FC2's producer (weights and scales into a ring), the token tile, and the consumers' accumulation.
+// The product of one subtile of FC2: 64 stored weight rows by a warpgroup, over all of K.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/ptx/copy.cuh"
-#include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/fc2/args.h"
-#include "kernels/sm90/fc2/schedule.cuh"
+#include "kernels/sm90/fc2/shared.cuh"
 #include "kernels/sm90/mma.cuh"
 
 namespace cake_moe::sm90::fc2 {
-
-template <typename C>
-struct Shared {
-  struct Slot {
-    alignas(128) uint8_t weights[C::kWeightBytes];  // [row][192 bytes]
-    uint8_t scales[C::kScaleBytes];                 // [6 atoms of 512 bytes]
-  };
-  alignas(1024) uint8_t tokens[C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
-  Slot slots[C::kSlots];
-  uint64_t unit_arrived[C::kSlots];
-  uint64_t unit_consumed[C::kSlots];
-};
-
-template <typename C>
-__device__ __forceinline__ void produce(const Args& args, Shared<C>& shared, const Schedule& schedule) {
-  const uint64_t policy = C::kWide ? ptx::policy_evict_last() : ptx::policy_evict_first();
-  RingPosition<C::kSlots> at;
-  int current = -1;
-  int64_t expert = 0;
-  schedule.for_each([&](int unit) {
-    const int tile = unit / C::kRowBlocks;
-    if (tile != current) {
-      current = tile;
-      expert = __ldcg(&args.tiles[tile]).x;
-    }
-    auto& slot = shared.slots[at.slot];
-    uint64_t* arrived = &shared.unit_arrived[at.slot];
-    const int64_t block = expert * C::kRowBlocks + unit % C::kRowBlocks;
-    ptx::mbarrier_wait(&shared.unit_consumed[at.slot], at.phase ^ 1);
-    ptx::mbarrier_arrive_expect(arrived, C::kWeightBytes + C::kScaleBytes);
-    ptx::bulk_copy(slot.weights, args.weights + block * C::kWeightBytes, C::kWeightBytes, arrived, policy);
-    ptx::bulk_copy(slot.scales, args.scales + block * C::kScaleBytes, C::kScaleBytes, arrived, policy);
-    at.advance();
-  });
-}
-
-// A 16-byte piece of a token's codes -> fp16 operand. `scales` of its two blocks.
-template <typename C>
-__device__ __forceinline__ void store_piece(uint8_t* tokens, int token, int piece, const uint4& codes, __half2 scales) {
-  const uint32_t words[] = {codes.x, codes.y, codes.z, codes.w};
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    uint32_t pairs[4];
-    dequantize_word(words[w], w < 2 ? __low2half2(scales) : __high2half2(scales), pairs);
-    uint8_t* segment = tokens + (2 * (piece / 4) + w / 2) * C::kSegmentBytes;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int byte = segment_byte(w % 2, k / 2, k % 2, piece % 4);
-      *reinterpret_cast<uint32_t*>(segment + swizzled_byte(token, byte / 16) + byte % 16) = pairs[k];
-    }
-  }
-}
-
-// hq, hs of the tile's rows -> fp16 operand, by all consumer threads. A warp takes 64 bytes of eight tokens at a time,
-// whose 16-byte chunks lie in different banks, and requests several before it dequantises the first. Padding tokens
-// keep what was there: they only reach accumulator columns that are never stored.
-template <typename C>
-__device__ __forceinline__ void load_tokens(const Args& args, Shared<C>& shared, const int4& tile) {
-  constexpr int kWarps = C::kConsumerThreads / 32, kQuads = C::kPieces / 4;
-  constexpr int kItems = (C::kTokens / 8 * kQuads + kWarps - 1) / kWarps;  // of a warp
-  constexpr int kAhead = C::kConsumers == 4 && kItems > 2 ? 2 : kItems;    // as registers allow
-  const int lane = threadIdx.x % 32;
-  const auto token_of = [lane](int item) { return item / kQuads * 8 + lane / 4; };
-  const auto piece_of = [lane](int item) { return item % kQuads * 4 + lane % 4; };
-#pragma unroll 1
-  for (int first = threadIdx.x / 32; first < kItems * kWarps; first += kAhead * kWarps) {
-    uint4 codes[kAhead];
-    uint16_t scales[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int item = first + i * kWarps, token = token_of(item), piece = piece_of(item);
-      if (token >= tile.z) continue;
-      const int64_t row = tile.y + token;
-      codes[i] = __ldcg(reinterpret_cast<const uint4*>(args.hq + row * kFc2RowBytes) + piece);
-      scales[i] = __ldcg(reinterpret_cast<const uint16_t*>(args.hs + row * kFc2Groups) + piece);
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int item = first + i * kWarps, token = token_of(item);
-      if (token < tile.z) store_piece<C>(shared.tokens, token, piece_of(item), codes[i], shifted_scales(scales[i]));
-    }
-  }
-}
 
 // Stored row (of a subtile of 64) that lane row r of a warp's fragment holds; its second row is 8 further. Chosen so
 // that the two rows are neighbouring output columns and a warp's eight lane rows make 32 contiguous bytes of output.
@@ -102,15 +17,15 @@ __device__ __forceinline__ int stored_row(int warp, int r) {
   return 32 * (warp / 2) + 16 * (column % 2) + 4 * (warp % 2) + column / 2;
 }
 
-// By kN of the tile's columns.
-template <typename C, int kN>
-__device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot, const uint8_t* tokens, int subtile,
-                                           float (&acc)[kN / 2]) {
+// By kN of the tile's columns. `weights` are the subtile's, `scales` the unit's. Calls `read` once the thread has its
+// last weights in registers; the products may still be running then.
+template <typename C, int kN, typename Read>
+__device__ __forceinline__ void accumulate(const uint8_t* weights, const uint8_t* scales, const uint8_t* tokens,
+                                           int subtile, float (&acc)[kN / 2], const Read& read) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const int t = lane % 4, row = 64 * subtile + stored_row(warp, lane / 4);
-  const uint8_t* weights = slot.weights + row * kFc2RowBytes + t * 16;
-  const uint8_t* scales =
-      slot.scales + row / 128 * (128 * kFc2Groups) + t / 2 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + t % 2 * 2;
+  const int t = lane % 4, row = stored_row(warp, lane / 4), unit_row = kSubtileRows * subtile + row;
+  weights += row * kFc2RowBytes + t * 16;
+  scales += t / 2 * 512 + unit_row % 32 * 16 + unit_row / 32 * 4 + t % 2 * 2;
   const uint32_t address = ptx::shared_address(tokens);
   const uint64_t descriptor = ptx::swizzle128_descriptor(address);
   clear(acc);
@@ -124,16 +39,18 @@ __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot,
     const __half2 high_scales = shifted_scales(*reinterpret_cast<const uint16_t*>(scales + 8 * 16 + 1024 * i));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const int segment = 2 * i + half;
       const __half2 low_scale = half == 0 ? __low2half2(low_scales) : __high2half2(low_scales);
       const __half2 high_scale = half == 0 ? __low2half2(high_scales) : __high2half2(high_scales);
       dequantize_segment(half == 0 ? low.x : low.z, half == 0 ? low.y : low.w, low_scale, half == 0 ? high.x : high.z,
                          half == 0 ? high.y : high.w, high_scale, a[half & kLast]);
       if constexpr (C::kWarpMma) {
-        multiply_segment<kN>(acc, a[half & kLast], address + (2 * i + half) * C::kSegmentBytes);
+        multiply_segment<kN>(acc, a[half & kLast], address + segment * C::kSegmentBytes);
       } else {
-        start_segment<kN>(acc, a[half & kLast], descriptor + (2 * i + half) * (C::kSegmentBytes >> 4));
-        ptx::wgmma_wait<kLast>();
+        start_segment<kN>(acc, a[half & kLast], descriptor + segment * (C::kSegmentBytes >> 4));
       }
+      if (segment + 1 == C::kSegments) read();
+      if constexpr (!C::kWarpMma) ptx::wgmma_wait<kLast>();
     }
   }
   if constexpr (C::kWarpMma) {
@@ -143,6 +60,13 @@ __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot,
 #pragma unroll
     for (int j = 0; j < kN / 2; ++j) ptx::pin(acc[j]);
   }
+}
+
+// The same for a slot of the experts kernel, whose readers tell of themselves.
+template <typename C, int kN>
+__device__ __forceinline__ void accumulate(const UnitWeights<C>& slot, const uint8_t* tokens, int subtile,
+                                           float (&acc)[kN / 2]) {
+  accumulate<C, kN>(slot.weights + subtile * C::kSubtileBytes, slot.scales, tokens, subtile, acc, [] {});
 }
 
 }  // namespace cake_moe::sm90::fc2
