@@ -114,12 +114,15 @@ def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
     return thin_out(make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options), routes)
 
 
-def token_tiles(expected: Stages, rows: Sequence[int], plan: dict[str, Any]) -> dict[str, Tensor]:
-    """The route stage's sections for a `crowded` problem, an expert a tile."""
+def token_tiles(expected: Stages, plan: dict[str, Any]) -> dict[str, Tensor]:
+    """The route stage's sections for `expected`: tiles of the plan's most rows, and what is left of each expert."""
+    most = plan["launches"][-2]["tile_tokens"]
+    first = expected.expert_offsets.tolist()
     tiles = torch.zeros(plan["workspace"]["tiles"][1] // 16, 4, dtype=torch.int32)
-    first = expected.expert_offsets
-    experts = torch.tensor(sorted(POOL[: len(rows)]))
-    tiles[: len(rows)] = torch.stack(
-        [experts, first[experts], first[experts + 1] - first[experts], torch.zeros_like(experts)], dim=1
-    ).to(torch.int32)
-    return {"tiles": tiles, "tile_count": torch.tensor([len(rows)], dtype=torch.int32)}
+    filled = [
+        (expert, row, min(most, first[expert + 1] - row), 0)
+        for expert in range(len(first) - 1)
+        for row in range(first[expert], first[expert + 1], most)
+    ]
+    tiles[: len(filled)] = torch.tensor(filled, dtype=torch.int32)
+    return {"tiles": tiles, "tile_count": torch.tensor([len(filled)], dtype=torch.int32)}

@@ -74,26 +74,48 @@ def test_full_tiles(num_tokens: int, rows: list[int]) -> None:
     same_bits(problem, *call.result())
 
 
+def run_fc2(num_tokens: int, rows: list[int], sm_count: int, schedule: Schedule, seed: int) -> None:
+    """FC2 alone, on the CPU backend's hq and hs, and tiles of that many rows."""
+    problem = crowded(num_tokens, dict(enumerate(rows)))
+    _, expected = run(problem)
+    plan = Call(problem).plan
+    given = {"hq": expected.hq, "hs": expected.hs} | token_tiles(expected, plan)
+    call = Call(problem, sm_count=sm_count, given=given)
+    call.run(schedule, seed=seed, stages=["fc2"]).raise_on_findings()
+    _, stages = call.result()
+    assert torch.equal(stages.y[: sum(rows)].view(torch.int16), expected.y[: sum(rows)].view(torch.int16))
+
+
 @pytest.mark.full
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     ("num_tokens", "rows"),
     [
-        (2500, (64, 57, 56, 48, 33, 3)),
-        (3000, (80, 71, 64, 49, 1)),
-        (4000, (96, 88, 80, 65, 64, 9)),
-        (5000, (112, 97, 96, 81, 80, 17)),
+        (128, [8, 7, 1]),
+        (512, [16, 9, 3]),
+        (700, [24, 17, 1]),
+        (1200, [32, 25, 5]),
+        (2000, [48, 40, 33, 1]),
+        (2500, [64, 57, 56, 48, 33, 3]),
+        (3000, [80, 71, 64, 49, 1]),
+        (4000, [96, 88, 80, 65, 64, 9]),
+        (5000, [112, 97, 96, 81, 80, 17]),
+        (6000, [128, 120, 105, 97, 96, 1]),
     ],
 )
-def test_columns_of_fc2(num_tokens: int, rows: tuple[int, ...]) -> None:
+def test_columns_of_fc2(num_tokens: int, rows: list[int], schedule: Schedule, seed: int) -> None:
     """Tiles of many sizes meet the instances of FC2's MMAs; one CTA has several tiles."""
-    problem = crowded(num_tokens, dict(enumerate(rows)))
-    _, expected = run(problem)
-    given = {"hq": expected.hq, "hs": expected.hs}
-    plan = Call(problem).plan
-    call = Call(problem, sm_count=2, given=given | token_tiles(expected, rows, plan))
-    call.run("random", seed=num_tokens, stages=["fc2"]).raise_on_findings()
-    _, stages = call.result()
-    assert torch.equal(stages.y[: sum(rows)].view(torch.int16), expected.y[: sum(rows)].view(torch.int16))
+    run_fc2(num_tokens, rows, 2, schedule, seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("num_tokens", "sm_count"), [(128, 1), (700, 2), (2500, 2), (5000, 1)])
+def test_rounds_of_fc2(num_tokens: int, sm_count: int, schedule: Schedule) -> None:
+    """17 tiles: whole ones in rounds, one that two CTAs share, or none."""
+    most = Call(crowded(num_tokens, {0: 1})).plan["launches"][-2]["tile_tokens"]
+    run_fc2(num_tokens, [most + 1, *range(1, 16)], sm_count, schedule, seed=num_tokens)
 
 
 @pytest.mark.full

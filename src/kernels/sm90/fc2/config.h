@@ -19,7 +19,7 @@ struct Config {
   static constexpr int kThreads = 128 * kGroups;
   static constexpr int kCtasPerSm = kWide ? 1 : 2;
   static constexpr int kRegisterCtas = kWide ? 1 : 4;  // that registers suffice for: half stay for the finalise
-  static constexpr int kBuffers = kWide && kTokens <= 112 ? 2 : 1;  // A fragments in flight, as registers allow
+  static constexpr int kBuffers = kWide ? 2 : 1;       // A fragments in flight, as registers allow
 
   // Token columns of a tile's MMAs: the fewest of kLeastColumns, + kColumnStep, .. that hold its rows. Below 64 the
   // MMAs are not what takes the time.

@@ -25,8 +25,9 @@ template <typename C>
 class Feeder {
  public:
   __device__ __forceinline__ Feeder(const Args& args, Shared<C>& shared, const Schedule<C>& schedule, int group)
-      : args_(args), shared_(shared), part_(schedule), group_(group) {
+      : args_(args), shared_(shared), schedule_(schedule), group_(group) {
     if (!feeds(group)) return;
+    walk().start();
     look_up(0);
     for (int position = 0; position < C::kSlots; ++position) request(position);
   }
@@ -42,8 +43,8 @@ class Feeder {
   // A subtile's weights and, with those of a unit's first, the unit's scales. In order of the positions.
   __device__ __forceinline__ void request(int position) {
     const int index = unit_index<C>(group_, position), subtile = position % kUnitSubtiles;
-    if (index >= part_.end) return;
-    const int64_t unit = int64_t{expert_} * C::kRowBlocks + part_.block + index - part_.begin;
+    if (index >= walk().end) return;
+    const int64_t unit = int64_t{expert_} * C::kRowBlocks + walk().row_block(index);
     const uint64_t policy = C::kWide ? ptx::policy_evict_last() : ptx::policy_evict_first();
     const RingPlace<C> place(position);
     auto& ring = shared_.rings[group_];
@@ -61,13 +62,17 @@ class Feeder {
   // Ahead of the request, which then need not wait for the expert.
   __device__ __forceinline__ void look_up(int position) {
     const int index = unit_index<C>(group_, position);
-    while (index >= part_.end && !part_.empty()) part_.next();
-    if (!part_.empty()) expert_ = __ldcg(&args_.tiles[part_.tile]).x;
+    while (index >= walk().end) {
+      if (!walk().next(schedule_)) return;
+    }
+    expert_ = __ldcg(&args_.tiles[walk().tile]).x;
   }
+
+  __device__ __forceinline__ TileWalk<C>& walk() { return shared_.walks[group_]; }
 
   const Args& args_;
   Shared<C>& shared_;
-  TilePart<C> part_;
+  const Schedule<C>& schedule_;
   const int group_;
   int expert_ = 0;
 };

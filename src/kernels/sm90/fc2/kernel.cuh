@@ -53,13 +53,15 @@ template <typename C>
 __device__ __forceinline__ void compute(const Args& args, Shared<C>& shared, const Schedule<C>& schedule,
                                         Feeder<C>& feeder, int group) {
   int position = 0;
-  for (TilePart<C> part(schedule); !part.empty(); part.next()) {
+  TileWalk<C> walk;
+  walk.start();
+  while (walk.next(schedule)) {
     Tile tile;
-    tile.rows = __ldcg(&args.tiles[part.tile]);
+    tile.rows = __ldcg(&args.tiles[walk.tile]);
     tile.factor = __ldg(&args.alpha[tile.rows.x]) * kUnshift;
     load_tokens(args, shared, tile.rows);
-    for (int index; (index = unit_index<C>(group, position)) < part.end; ++position) {
-      const int row = (part.block + index - part.begin) * C::kUnitRows + position % kUnitSubtiles * kSubtileRows;
+    for (int index; (index = unit_index<C>(group, position)) < walk.end; ++position) {
+      const int row = walk.row_block(index) * C::kUnitRows + position % kUnitSubtiles * kSubtileRows;
       compute_subtile<C>(args, shared, feeder, group, position, tile, row);
     }
   }

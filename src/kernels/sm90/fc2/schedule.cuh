@@ -25,32 +25,32 @@ struct Schedule {
   }
 };
 
-// A CTA's units of one token tile, [begin, end) in its sequence. Steps, where divisions would cost registers.
+// Walks through a CTA's sequence of units a token tile at a time. Steps, where divisions would cost registers.
 template <typename C>
-class TilePart {
- public:
-  __device__ __forceinline__ explicit TilePart(const Schedule<C>& schedule) : schedule_(schedule) {
-    tile = static_cast<int>(blockIdx.x - gridDim.x);
-    next();
-  }
-
-  // The part behind this one; empty if there is none.
-  __device__ __forceinline__ void next() {
-    begin = end;
-    const bool whole = begin < schedule_.whole, share = begin == schedule_.whole;
-    tile = share ? schedule_.tile : tile + (whole ? static_cast<int>(gridDim.x) : 1);
-    block = share ? schedule_.block : 0;
-    end = min(begin + C::kRowBlocks - block, schedule_.units);
-  }
-
-  __device__ __forceinline__ bool empty() const { return begin >= end; }
-
+struct TileWalk {
   int tile;
-  int block;  // of rows, of the first unit
-  int begin, end = 0;
+  int end;          // index behind the tile's last unit of this CTA
+  int first_block;  // block of rows of a unit, less its index
 
- private:
-  const Schedule<C>& schedule_;
+  __device__ __forceinline__ void start() {
+    tile = static_cast<int>(blockIdx.x - gridDim.x);
+    end = 0;
+  }
+
+  // On to the next tile; false if there is none.
+  __device__ __forceinline__ bool next(const Schedule<C>& schedule) {
+    const int begin = end;
+    if (begin == schedule.units) return false;
+    const bool whole = begin < schedule.whole, share = begin == schedule.whole;
+    tile = share ? schedule.tile : tile + (whole ? static_cast<int>(gridDim.x) : 1);
+    const int block = share ? schedule.block : 0;
+    end = min(begin + C::kRowBlocks - block, schedule.units);
+    first_block = block - begin;
+    return true;
+  }
+
+  // Block of rows of the unit at that index of the sequence.
+  __device__ __forceinline__ int row_block(int index) const { return first_block + index; }
 };
 
 }  // namespace cake_moe::sm90::fc2

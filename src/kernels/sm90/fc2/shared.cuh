@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/fc2/config.h"
+#include "kernels/sm90/fc2/schedule.cuh"
 
 namespace cake_moe::sm90::fc2 {
 
@@ -25,6 +25,7 @@ struct Shared {
   alignas(1024) uint8_t tokens[C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
   Ring rings[C::kGroups];
   uint64_t arrived[C::kGroups][C::kSlots];
+  TileWalk<C> walks[C::kGroups];  // of the threads that request weights: registers are short
 };
 
 // Where the `position`-th subtile of a warpgroup lies in its ring.
