@@ -14,58 +14,76 @@
 
 namespace cake_moe::sm90::fc2 {
 
-// Packed tokens are on their way while the slower groups end the previous tile.
 template <typename C>
-__device__ __forceinline__ void load_tokens(const Args& args, Shared<C>& shared, const int4& tile) {
-  const TokenPieces<C> pieces(args, tile);
-  __syncthreads();  // no warpgroup multiplies the previous tile any more
-  pieces.dequantize(shared.tokens, tile);
-  ptx::fence_async_shared();
-  __syncthreads();  // the tile is complete
-}
+class Warpgroup {
+ public:
+  // Requests its first weights.
+  __device__ __forceinline__ Warpgroup(const Args& args, Shared<C>& shared, const Schedule<C>& schedule, int group)
+      : args_(args), shared_(shared), schedule_(schedule), group_(group), feeder_(args, shared, schedule, group) {}
 
-// What a warpgroup knows of the tile that it multiplies.
-struct Tile {
-  int4 rows;     // expert, first row, rows, 0
-  float factor;  // of the sums
+  // All units, tile by tile, with the other groups.
+  __device__ __forceinline__ void run() {
+    TileWalk<C> walk;
+    walk.start();
+    bool more = walk.next(schedule_);
+    if (more) word_ = Tile::load_word(args_, walk.tile);
+    while (more) {
+      const Tile tile(args_, word_);
+      load_tokens(tile);
+      TileWalk<C> ahead = walk;
+      more = ahead.next(schedule_);
+      if (more) word_ = Tile::load_word(args_, ahead.tile);
+      compute_tile(walk, tile);
+      walk = ahead;
+    }
+  }
+
+ private:
+  // Packed tokens are on their way while the slower groups end the previous tile.
+  __device__ __forceinline__ void load_tokens(const Tile& tile) {
+    const TokenPieces<C> pieces(args_, tile.rows);
+    __syncthreads();  // no warpgroup multiplies the previous tile any more
+    pieces.dequantize(shared_.tokens, tile.rows);
+    ptx::fence_async_shared();
+    __syncthreads();  // the tile is complete
+  }
+
+  // The group's units of the tile. Before the last of the first group the next tile's rows are brought into L2.
+  __device__ __forceinline__ void compute_tile(const TileWalk<C>& walk, const Tile& tile) {
+    for (int index; (index = unit_index<C>(group_, position_)) < walk.end; ++position_) {
+      const int subtile = position_ % kUnitSubtiles;
+      if (group_ == 0 && subtile == 0 && index + C::kGroups >= walk.end && walk.end < schedule_.units) {
+        const int4 next = Tile::rows_of(word_);
+        if (feeds(group_)) prefetch_tokens(args_, next);
+        __syncwarp();
+      }
+      compute_subtile(tile, walk.row_block(index) * C::kUnitRows + subtile * kSubtileRows);
+    }
+  }
+
+  // By MMAs no wider than the tile's rows need: every group takes the same branch, for all work on one tile.
+  template <int kN = C::kTokens>
+  __device__ __forceinline__ void compute_subtile(const Tile& tile, int first_column) {
+    if constexpr (kN > C::kLeastColumns) {
+      if (tile.rows.z <= kN - C::kColumnStep) return compute_subtile<kN - C::kColumnStep>(tile, first_column);
+    }
+    const RingPlace<C> place(position_);
+    const auto& ring = shared_.rings[group_];
+    float acc[kN / 2];
+    ptx::mbarrier_wait(&shared_.arrived[group_][place.slot], place.phase);
+    accumulate<C, kN>(ring.weights[place.slot], ring.scales[place.scale_slot], shared_.tokens,
+                      position_ % kUnitSubtiles, acc, [&] { feeder_.refill(position_); });
+    store_subtile<C, kN>(args_, tile.rows, tile.factor, first_column, acc);
+  }
+
+  const Args& args_;
+  Shared<C>& shared_;
+  const Schedule<C>& schedule_;
+  const int group_;
+  Feeder<C> feeder_;
+  int position_ = 0;  // subtiles done
+  int word_ = 0;      // of the next tile's rows
 };
-
-// The group's `position`-th subtile. Every group takes the same branch: all work on one tile.
-template <typename C, int kN = C::kTokens>
-__device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& shared, Feeder<C>& feeder, int group,
-                                                int position, const Tile& tile, int first_column) {
-  if constexpr (kN > C::kLeastColumns) {
-    if (tile.rows.z <= kN - C::kColumnStep) {
-      compute_subtile<C, kN - C::kColumnStep>(args, shared, feeder, group, position, tile, first_column);
-      return;
-    }
-  }
-  const RingPlace<C> place(position);
-  const auto& ring = shared.rings[group];
-  float acc[kN / 2];
-  ptx::mbarrier_wait(&shared.arrived[group][place.slot], place.phase);
-  accumulate<C, kN>(ring.weights[place.slot], ring.scales[place.scale_slot], shared.tokens, position % kUnitSubtiles,
-                    acc, [&] { feeder.refill(position); });
-  store_subtile<C, kN>(args, tile.rows, tile.factor, first_column, acc);
-}
-
-template <typename C>
-__device__ __forceinline__ void compute(const Args& args, Shared<C>& shared, const Schedule<C>& schedule,
-                                        Feeder<C>& feeder, int group) {
-  int position = 0;
-  TileWalk<C> walk;
-  walk.start();
-  while (walk.next(schedule)) {
-    Tile tile;
-    tile.rows = __ldcg(&args.tiles[walk.tile]);
-    tile.factor = __ldg(&args.alpha[tile.rows.x]) * kUnshift;
-    load_tokens(args, shared, tile.rows);
-    for (int index; (index = unit_index<C>(group, position)) < walk.end; ++position) {
-      const int row = walk.row_block(index) * C::kUnitRows + position % kUnitSubtiles * kSubtileRows;
-      compute_subtile<C>(args, shared, feeder, group, position, tile, row);
-    }
-  }
-}
 
 template <typename C>
 __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
@@ -87,9 +105,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kRegisterCtas) cake_moe_sm90_f
   // while FC1 still runs.
   const Schedule<C> schedule(__ldcg(args.tile_count));
   ptx::grid_launch_dependents();
-  Feeder<C> feeder(args, shared, schedule, group);
+  Warpgroup<C> warpgroup(args, shared, schedule, group);
   ptx::grid_dependency_wait();
-  compute(args, shared, schedule, feeder, group);
+  warpgroup.run();
 }
 
 }  // namespace cake_moe::sm90::fc2

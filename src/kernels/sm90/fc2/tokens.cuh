@@ -3,11 +3,34 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/copy.cuh"
 #include "kernels/sm90/fc2/args.h"
 #include "kernels/sm90/fc2/shared.cuh"
 #include "kernels/sm90/mma.cuh"
 
 namespace cake_moe::sm90::fc2 {
+
+// A token tile, and the factor of its sums. The tiles' table is read a tile ahead, a word a lane: a register, not four.
+struct Tile {
+  int4 rows;  // expert, first row, rows, 0
+  float factor;
+
+  __device__ static __forceinline__ int load_word(const Args& args, int tile) {
+    return __ldcg(reinterpret_cast<const int*>(args.tiles + tile) + threadIdx.x % 4);
+  }
+  __device__ static __forceinline__ int4 rows_of(int word) {
+    return make_int4(__shfl_sync(~0u, word, 0), __shfl_sync(~0u, word, 1), __shfl_sync(~0u, word, 2), 0);
+  }
+  __device__ __forceinline__ Tile(const Args& args, int word)
+      : rows(rows_of(word)), factor(__ldg(&args.alpha[rows.x]) * kUnshift) {}
+};
+
+// Brings a tile's packed rows into L2. By one thread.
+__device__ __forceinline__ void prefetch_tokens(const Args& args, const int4& tile) {
+  ptx::bulk_prefetch(args.hq + int64_t{tile.y} * kFc2RowBytes, tile.z * kFc2RowBytes);
+  const int64_t begin = int64_t{tile.y} * kFc2Groups / 16 * 16, end = int64_t{tile.y + tile.z} * kFc2Groups;
+  ptx::bulk_prefetch(args.hs + begin, static_cast<int>(end - begin + 15) / 16 * 16);
+}
 
 // A thread's share of a tile, 16-byte pieces of packed rows. A warp takes 64 bytes of eight tokens at a time, whose
 // 16-byte chunks lie in different banks.
