@@ -1,7 +1,7 @@
-// FC2. A unit is one token tile by 128 stored weight rows. The warpgroups of a CTA take its units in turn, each by
-// itself: it requests its weights into a ring of its own, waits for nobody, and so one dequantises or stores while
-// another multiplies. The tile's tokens stay in shared memory for all of its units; only where the tile changes does
-// the whole CTA meet.
+// FC2. A unit is one token tile by 128 stored weight rows. The warpgroups of a CTA take its units in turn, each with a
+// ring of weights of its own that one of its threads fills: no group waits for another, so that one dequantises or
+// stores while another multiplies. The tile's tokens stay in shared memory for all of its units; only where the tile
+// changes does the whole CTA meet.
 //
 //   one thread of the group  --- arrived[group][slot] --->  the group   (weights and scales by bulk copies)
 //   one thread of the group  <-- named barrier -----------  the group   (the slot's weights are in registers)
