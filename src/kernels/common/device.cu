@@ -25,6 +25,11 @@ Device read_device(int index) {
   return {"sm_" + std::to_string(major) + std::to_string(minor), attribute(cudaDevAttrMultiProcessorCount, index)};
 }
 
+bool bind_context() {
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess;
+}
+
 std::string driver_problem() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no CUDA driver is installed";
