@@ -24,8 +24,8 @@ from ._shards import LayerTensors
 from .weights import CanonicalWeights, PreparedWeights, check_block_scales, scale_rule
 
 FULL_INTERMEDIATE = _layout.TENSOR_PARALLEL * _layout.INTERMEDIATE
-# A full-width expert maps 18.6 MB; 64 MB above the result are allowed.
-_EXPERTS_PER_MAPPING = 2
+# 64 MB above the result are allowed, and an expert of full width maps 18.6 MB; a rank's slices are an eighth of it.
+_EXPERTS_PER_MAPPING, _WHOLE_EXPERTS_PER_MAPPING = 2, 1
 
 
 class Convention(NamedTuple):
@@ -160,8 +160,9 @@ def load_checkpoint_layer(
     visits = track(distinct, "checking scales", enabled=progress)
     scalars = {e: _read_scalars(tensors, e, names) for e in tensors.released(visits, _EXPERTS_PER_MAPPING)}
 
-    features = slice(0, FULL_INTERMEDIATE)
+    features, every = slice(0, FULL_INTERMEDIATE), _WHOLE_EXPERTS_PER_MAPPING
     if tp_rank is not None:
+        every = _EXPERTS_PER_MAPPING
         features = slice(tp_rank * _layout.INTERMEDIATE, (tp_rank + 1) * _layout.INTERMEDIATE)
     weights: PreparedWeights | CanonicalWeights
     if layout == "prepared":
@@ -172,7 +173,7 @@ def load_checkpoint_layer(
     rescaled: list[int] = []
     lossy: list[int] = []
     visits = track(distinct, "reading experts", enabled=progress)
-    for expert in tensors.released(visits, _EXPERTS_PER_MAPPING):
+    for expert in tensors.released(visits, every):
         first, *copies = [slot for slot, source in enumerate(slots) if source == expert]
         s = scalars[expert]
         exact = _load_expert(weights, first, tensors, expert, names, features, s, allow_lossy)

@@ -2,8 +2,9 @@
 """What every kernel instance takes of an SM: ci/kernel_resources.py [LIBRARY] [--markdown].
 
 Registers, stack and static shared memory come from the fat binary (cuobjdump --dump-resource-usage), threads and the
-paths that an instance serves from the plan. Of the sm_100a and sm_103a kernel dynamic shared memory, tensor memory and
-the bytes that the rings of an SM keep in flight come from its headers (ci/kernel_configs.cu, compiled here). A spill, a
+paths that an instance serves from the plan. Dynamic shared memory, except of the sm_90a kernels, and tensor memory and
+the bytes that the rings of an SM keep in flight of the sm_100a and sm_103a kernel come from the headers
+(ci/kernel_configs.cu, compiled here). A spill, a
 stack frame, or fewer than 64 KB in flight on a path that streams weights is a failure.
 
 Needs nvcc, cuobjdump and an importable cake_moe. LIBRARY: libcake_ops.so, default the imported package's.
@@ -93,10 +94,29 @@ class Config:
     fc2_stage_bytes: int
 
 
-def read_configs(lines: str) -> dict[tuple[int, bool], Config]:
-    """The output of ci/kernel_configs.cu by (tokens, fused)."""
-    configs = [Config(**json.loads(line)) for line in lines.splitlines()]
-    return {(config.tokens, config.fused): config for config in configs}
+@dataclass(frozen=True)
+class Neutral:
+    """What the headers say of an architecture-neutral kernel with dynamic shared memory."""
+
+    kernel: str
+    threads: int
+    dynamic_smem: int
+
+
+@dataclass(frozen=True)
+class Headers:
+    """The output of ci/kernel_configs.cu. configs: by (tokens, fused); neutral: by kernel."""
+
+    configs: dict[tuple[int, bool], Config]
+    neutral: dict[str, Neutral]
+
+    @classmethod
+    def read(cls, lines: str) -> Headers:
+        objects = [json.loads(line) for line in lines.splitlines()]
+        configs = [Config(**values) for values in objects if "kernel" not in values]
+        neutral = [Neutral(**values) for values in objects if "kernel" in values]
+        by_instance = {(config.tokens, config.fused): config for config in configs}
+        return cls(by_instance, {kernel.kernel: kernel for kernel in neutral})
 
 
 @dataclass(frozen=True)
@@ -108,39 +128,53 @@ class Use:
 
 
 @cache
-def plan_of(arch: str) -> list[dict[str, Any]]:
-    """The plan of the first count of every path."""
+def plans_of(arch: str) -> list[dict[str, Any]]:
+    """The plans of the first and the last count of every path."""
     from cake_moe._native import _C
     from cake_moe.testing.plans import plan_rows
 
-    return [_C.make_plan(row.first, arch, WHOLE_CHIP[arch]) for row in plan_rows(arch, WHOLE_CHIP[arch])]
+    rows = plan_rows(arch, WHOLE_CHIP[arch])
+    return [_C.make_plan(count, arch, WHOLE_CHIP[arch]) for row in rows for count in (row.first, row.last)]
 
 
-def use_of(function: Function) -> Use | None:
+def use_of(function: Function, neutral: dict[str, Neutral]) -> Use | None:
     """None for a kernel that no launch of the plan is of."""
-    stage = function.name.rsplit("_", 1)[-1]
+    own = neutral.get(function.name)
+    ring = neutral.get("cake_moe_finalize_ring")
+    stage = "finalize" if own is not None and own is ring else function.name.rsplit("_", 1)[-1]
     threads, paths = 0, []
-    for plan in plan_of(function.arch):
+    for plan in plans_of(function.arch):
         fused = plan["launches"][0]["stage"] == "experts"
         for launch in plan["launches"]:
-            same_tile = function.tokens in (None, launch["tile_tokens"])
-            if launch["stage"] == stage and same_tile and (function.fused == fused or stage != "experts"):
-                threads = max(threads, launch["threads"])
-                paths.append(plan["path"])
-    return Use(threads, tuple(paths)) if paths else None
+            if launch["stage"] != stage or function.tokens not in (None, launch["tile_tokens"]):
+                continue
+            if stage == "experts" and function.fused != fused:
+                continue
+            if stage == "finalize" and ring is not None and (launch["threads"] == ring.threads) != (own is ring):
+                continue
+            threads = max(threads, launch["threads"])
+            paths.append(plan["path"])
+    return Use(threads, tuple(dict.fromkeys(paths))) if paths else None
 
 
 @dataclass(frozen=True)
 class Row:
-    """An instance; config: of an sm_100a kernel, whose dynamic shared memory is known."""
+    """An instance; config: of an sm_100a kernel, neutral: of a neutral one with dynamic shared memory."""
 
     function: Function
     use: Use | None
     config: Config | None
+    neutral: Neutral | None = None
+
+    @property
+    def dynamic_smem(self) -> int | None:
+        """None where it is not known, or there is none."""
+        known = self.config or self.neutral
+        return known.dynamic_smem if known else None
 
     @property
     def smem(self) -> int:
-        return self.function.smem + (self.config.dynamic_smem if self.config else 0)
+        return self.function.smem + (self.dynamic_smem or 0)
 
     @property
     def ctas(self) -> int:
@@ -170,8 +204,9 @@ class Row:
             found.append(f"{what}: {self.function.stack} bytes of stack, {self.function.local} of spills")
         if self.config and self.ctas < 1:
             found.append(f"{what}: does not fit an SM")
-        if self.use and self.config and self.config.threads != self.use.threads:
-            found.append(f"{what}: {self.config.threads} threads, the plan says {self.use.threads}")
+        known = self.config or self.neutral
+        if self.use and known and known.threads != self.use.threads:
+            found.append(f"{what}: {known.threads} threads, the plan says {self.use.threads}")
         streams = self.use is not None and any(path.startswith(STREAMING_PATHS) for path in self.use.paths)
         if streams and self.in_flight is not None and min(self.in_flight) < LEAST_IN_FLIGHT:
             found.append(f"{what}: {min(self.in_flight)} bytes in flight, at least {LEAST_IN_FLIGHT} are needed")
@@ -192,7 +227,7 @@ class Row:
             str(threads or "-"),
             str(function.registers),
             str(function.stack + function.local),
-            f"{function.smem} + {config.dynamic_smem}" if config else str(function.smem),
+            str(function.smem) if self.dynamic_smem is None else f"{function.smem} + {self.dynamic_smem}",
             str(config.tmem_columns) if config else "-",
             str(self.ctas) if config else "-",
             " / ".join(f"{size / 1024:.0f}" for size in flight) if flight else "-",
@@ -201,7 +236,7 @@ class Row:
     def _served(self) -> str:
         paths = self.use.paths if self.use else ()
         if len(paths) > _NAMED_PATHS:
-            return f"{len(paths)} of {len(plan_of(self.function.arch))}"
+            return f"{len(paths)} of {len({plan['path'] for plan in plans_of(self.function.arch)})}"
         return ", ".join(paths) or "none"
 
 
@@ -218,13 +253,14 @@ HEADINGS += ("TMEM columns", "CTAs an SM", "KB in flight, FC1 / FC2")
 _NAMED_PATHS = 3
 
 
-def rows_of(functions: Iterable[Function], configs: dict[tuple[int, bool], Config]) -> list[Row]:
+def rows_of(functions: Iterable[Function], headers: Headers) -> list[Row]:
     """Every kernel with its use and its configuration, in the order of the table."""
     rows = []
     for function in functions:
         key = (function.tokens or 0, function.fused)
-        config = configs[key] if function.name == "cake_moe_sm100_experts" else None
-        rows.append(Row(function, use_of(function), config))
+        config = headers.configs[key] if function.name == "cake_moe_sm100_experts" else None
+        use = use_of(function, headers.neutral)
+        rows.append(Row(function, use, config, headers.neutral.get(function.name)))
     return sorted(rows, key=lambda row: (row.function.arch, row.function.name, row.function.tokens or 0, row.label))
 
 
@@ -272,7 +308,7 @@ def main(arguments: list[str] | None = None) -> int:
     functions = list(read_functions(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     if not functions:
         sys.exit(f"kernel_resources: {library} holds no kernel")
-    rows = rows_of(functions, read_configs(compiled_configs(nvcc.path, nvcc.library_dir)))
+    rows = rows_of(functions, Headers.read(compiled_configs(nvcc.path, nvcc.library_dir)))
     print_table([row for row in rows if row.function.arch in options.arch], markdown=options.markdown)
     problems = [problem for row in rows for problem in row.problems()]
     print(f"{len(rows)} kernel instances, {len(problems)} problems", *problems, sep="\n", file=sys.stderr)

@@ -125,20 +125,33 @@ def run_checks(checks: Iterable[Check], report: Report, device: torch.device, js
     report.write(json_path)
 
 
+def _device(text: str) -> torch.device:
+    try:
+        device = torch.device(text)
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"must be cpu or cuda, got {text}") from error
+    if device.type not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"must be cpu or cuda, got {text}")
+    return device
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m cake_moe.selftest",
         description="Checks the operator on this machine. Exit status: 0 right, 1 wrong, 2 nothing to check.",
     )
-    parser.add_argument("--device", type=torch.device, help="cpu or cuda[:N] (default: the GPU, else the CPU)")
+    parser.add_argument("--device", type=_device, help="cpu or cuda[:N] (default: the GPU, else the CPU)")
     parser.add_argument("-M", "--tokens", type=int, nargs="+", help="token counts (default: every path of the plan)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there, too")
     options = parser.parse_args(arguments)
     if options.tokens and not all(1 <= tokens <= MAX_TOKENS for tokens in options.tokens):
         parser.error(f"token counts must be in 1..{MAX_TOKENS}, got {' '.join(map(str, options.tokens))}")
-    options.device = options.device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if options.device.type not in ("cpu", "cuda"):
-        parser.error(f"--device must be cpu or cuda, got {options.device}")
+    if options.json is not None and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: there is no folder {options.json.absolute().parent}")
+    if options.device is None:
+        options.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if options.device.type == "cpu":
+            print("torch sees no GPU: this checks the CPU")
     return options
 
 

@@ -60,6 +60,18 @@ def test_few_routes(num_tokens: int, routes: int, schedule: Schedule) -> None:
     same_bits(problem, *call.result())
 
 
+@pytest.mark.parametrize(
+    ("num_tokens", "rows"), [(7, {1: 7}), (8, {1: 8, 4: 3}), (65, {1: 8, 4: 7}), (8, {0: 9, 3: 8, 15: 1})]
+)
+def test_full_tiles(num_tokens: int, rows: dict[int, int]) -> None:
+    same_under(crowded(num_tokens, rows), EVERY_SCHEDULE, "100a", SM_COUNT)
+
+
+@pytest.mark.parametrize("routing", ["nan", "duplicates", "no_route"])
+def test_routings(routing: str) -> None:
+    same_under(spread(7, routing, tokens=2, slots=3), EVERY_SCHEDULE, "100a", SM_COUNT)
+
+
 def test_sm_103a() -> None:
     problem = sparse(2, 3)
     call = Call(problem, "103a", sm_count=160)

@@ -308,7 +308,16 @@ def test_a_gpu_without_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert "selftest: NVIDIA A100 (sm_80) has no kernels of fused_moe here; built for: cpu" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["-M", "0"], ["-M", "16385"], ["--device", "meta"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-M", "0"],
+        ["-M", "16385"],
+        ["--device", "meta"],
+        ["--device", "nonsense"],
+        ["--device", "cpu", "--json", "no/such/folder/report.json"],
+    ],
+)
 def test_wrong_arguments(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
