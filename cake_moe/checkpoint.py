@@ -24,7 +24,7 @@ from ._shards import LayerTensors
 from .weights import CanonicalWeights, PreparedWeights, check_block_scales, scale_rule
 
 FULL_INTERMEDIATE = _layout.TENSOR_PARALLEL * _layout.INTERMEDIATE
-# 64 MB above the result are allowed, and an expert of full width maps 18.6 MB; a rank's slices are an eighth of it.
+# 64 MB above the result are allowed. An expert of full width maps 18.6 MB, a rank's slices fewer of its pages.
 _EXPERTS_PER_MAPPING, _WHOLE_EXPERTS_PER_MAPPING = 2, 1
 
 

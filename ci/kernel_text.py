@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / path) for path in ("ci", "tools/ptxrun", "tests/ptx")]
 os.environ.setdefault("PTXRUN_CACHE", str(ROOT / "build" / "ptxrun"))
 
-from ptx_program import instructions, kernel_folders, program  # noqa: E402
+from ptx_program import kernel_folders, program  # noqa: E402
 from wheel_checks import find_cuobjdump  # noqa: E402
 
 _TARGET = re.compile(r"^\.target (sm_\w+)", re.MULTILINE)
@@ -32,6 +32,11 @@ _TARGET = re.compile(r"^\.target (sm_\w+)", re.MULTILINE)
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def instructions(ptx: str) -> str:
+    """PTX without comments and layout, which the text that a program embeds lacks."""
+    return " ".join(word for line in ptx.splitlines() for word in line.split("//")[0].split())
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,6 @@ def program(arch: str) -> Program:
     return loaded
 
 
-def instructions(ptx: str) -> str:
-    """PTX without comments and layout, which the text that a program embeds lacks."""
-    return " ".join(word for line in ptx.splitlines() for word in line.split("//")[0].split())
-
-
 class MoeParams(ctypes.Structure):
     """kernels/common/params.h; pointers are addresses of the interpreter."""
 
