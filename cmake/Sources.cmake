@@ -34,6 +34,8 @@ set(CAKE_CPU_AVX2_SOURCES src/kernels/cpu/isa_avx2.cpp)
 set(CAKE_CPU_AVX512_SOURCES src/kernels/cpu/isa_avx512.cpp)
 
 set(CAKE_GPU_SOURCES
+  src/kernels/common/driver.cpp
+  src/kernels/common/launch.cpp
   src/kernels/common/tensor_map.cpp)
 
 # Host code of the sm_90a backend.

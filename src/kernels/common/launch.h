@@ -1,7 +1,9 @@
 // One way to launch a kernel: attributes set, status returned as text.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
+
+#include <tuple>
 
 namespace cake_moe {
 
@@ -15,32 +17,18 @@ struct LaunchShape {
 };
 
 // Returns nullptr, or the CUDA error's text. Only reports errors of this launch: an earlier asynchronous error of
-// another kernel is left for its owner.
+// another kernel is left for its owner. arguments: the address of each of the kernel's parameters.
+const char* launch_function(const void* kernel, const LaunchShape& shape, cudaStream_t stream, void** arguments);
+
 template <typename... Params, typename... Args>
-const char* launch(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream, Args... args) {
-  cudaLaunchAttribute attributes[3] = {};
-  unsigned count = 0;
-  if (shape.pdl) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (shape.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
-  }
-  if (shape.cooperative) {
-    attributes[count].id = cudaLaunchAttributeCooperative;
-    attributes[count++].val.cooperative = 1;
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.grid);
-  config.blockDim = dim3(shape.threads);
-  config.dynamicSmemBytes = shape.smem_bytes;
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
-  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, Params(args)...);
-  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+const char* launch(void (*kernel)(Params...), const LaunchShape& shape, cudaStream_t stream, const Args&... args) {
+  std::tuple<Params...> values(args...);
+  return std::apply(
+      [&](Params&... params) {
+        void* arguments[] = {const_cast<void*>(static_cast<const void*>(&params))...};
+        return launch_function(reinterpret_cast<const void*>(kernel), shape, stream, arguments);
+      },
+      values);
 }
 
 }  // namespace cake_moe
