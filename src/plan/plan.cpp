@@ -42,6 +42,7 @@ class Builder {
         add({.stage = Stage::kQuantize, .tile_tokens = 1, .grid = problem_.num_tokens});
         add({.stage = Stage::kRoute, .tile_tokens = problem_.num_tokens, .grid = 1});
         add_gemms();
+        add_finalize();
         break;
       case Shape::kPrologue:
         add_prologue();
@@ -50,12 +51,13 @@ class Builder {
       case Shape::kPooled:
         add_prologue();
         add_experts();
+        add_finalize();
         break;
       case Shape::kFused:
         add_experts();
+        add_finalize();
         break;
     }
-    add_finalize();
     return plan_;
   }
 

@@ -38,6 +38,8 @@ int64_t section_bytes(Section section, const Problem& problem) {
       return gpu ? sizeof(int32_t) : 0;
     case Section::kWorkCounter:
       return sizeof(uint32_t);
+    case Section::kProgress:
+      return sm90 ? 3 * sizeof(int32_t) : 0;
     case Section::kCount:
       break;
   }
@@ -48,7 +50,7 @@ int64_t section_bytes(Section section, const Problem& problem) {
 constexpr int64_t kExactBytesPerToken = kTopK * (2 * 4 + kFc2RowBytes + kFc2Groups + 2 * kHidden) + kFc1RowBytes +
                                         kFc1Groups + 2 * kHidden + kTopK / kMinTileTokens * kTileBytes;
 static_assert(kWorkspaceBytesPerToken >= kExactBytesPerToken);
-static_assert(kWorkspaceFixedBytes >= kExperts * kTileBytes + 2 * kExperts * 4 + (kExperts + 1) * 4 + 2 * 4 +
+static_assert(kWorkspaceFixedBytes >= kExperts * kTileBytes + 2 * kExperts * 4 + (kExperts + 1) * 4 + 5 * 4 +
                                           (kNumSections + 1) * kSectionAlignment);
 
 }  // namespace
@@ -83,6 +85,8 @@ const char* section_name(Section section) {
       return "tile_count";
     case Section::kWorkCounter:
       return "work_counter";
+    case Section::kProgress:
+      return "progress";
     case Section::kCount:
       break;
   }

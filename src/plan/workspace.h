@@ -26,6 +26,7 @@ enum class Section : uint8_t {
                  // that are finished where FC1 and FC2 share a launch, else 0; GPU only
   kTileCount,    // int32 [1], token tiles of this call; GPU only
   kWorkCounter,  // uint32 [1], next work item; seeded on the GPU by every call whose path has a pool
+  kProgress,     // int32 [3], how far the CTAs of FC2 are where it finalises, too; sm_90a only
   kCount
 };
 inline constexpr int kNumSections = static_cast<int>(Section::kCount);

@@ -3,20 +3,13 @@
 
 #include <cstdint>
 
+#include "kernels/finalize/args.h"
 #include "kernels/finalize/config.h"
 #include "kernels/ptx/convert_half.cuh"
 #include "numerics/fp32.h"
 #include "plan/workspace.h"
 
 namespace cake_moe::finalize {
-
-struct Args {
-  const int32_t* route_row;   // [M, 16]
-  const void* route_weights;  // [M, 16], float32 or bf16
-  bool weights_are_float;
-  const uint4* y;  // bf16 [R, 3584]
-  uint4* output;   // bf16 [M, 3584]
-};
 
 __device__ __forceinline__ float route_weight(const Args& args, int64_t route) {
   return args.weights_are_float ? static_cast<const float*>(args.route_weights)[route]

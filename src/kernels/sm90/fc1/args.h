@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/fc2/args.h"
+
 namespace cake_moe::sm90::fc1 {
 
 // Token tiles and rows as in plan/workspace.h.
@@ -17,6 +19,7 @@ struct Args {
   const float* encode;        // qA [E]
   uint8_t* hq;                // e2m1 [R, 192]
   uint8_t* hs;                // e4m3 [R, 24]
+  fc2::Progress* progress;    // [1], set to zero
 };
 
 }  // namespace cake_moe::sm90::fc1

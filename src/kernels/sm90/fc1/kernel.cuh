@@ -51,6 +51,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
   init_barriers(shared);
   ptx::grid_dependency_wait();
   ptx::grid_launch_dependents();
+  if (blockIdx.x == 0 && threadIdx.x == 0) *args.progress = {};
   const Schedule<C> schedule(__ldcg(args.tile_count) * C::kRowBlocks);
   if (warp >= 4 * C::kConsumers) {
     if constexpr (C::kWide) ptx::lower_registers<C::kProducerRegisters>();

@@ -52,6 +52,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .encode = params.hidden_encode,
       .hq = section(Section::kHq),
       .hs = section(Section::kHs),
+      .progress = reinterpret_cast<fc2::Progress*>(section(Section::kProgress)),
   };
   return for_tile(TokenTiles{}, stage.tile_tokens, [&]<int kTokens>() -> const char* {
     return run_instance<Config<kTokens>>(params, args, stage, static_cast<cudaStream_t>(stream));

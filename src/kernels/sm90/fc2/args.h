@@ -2,7 +2,14 @@
 
 #include <cstdint>
 
+#include "kernels/finalize/args.h"
+
 namespace cake_moe::sm90::fc2 {
+
+// CTAs of FC2 that have started, wait for the others, and have stored all of y; FC1 sets them to zero.
+struct Progress {
+  int32_t started, joined, finished;
+};
 
 // Token tiles and rows as in plan/workspace.h.
 struct Args {
@@ -14,6 +21,9 @@ struct Args {
   const uint8_t* hq;          // e2m1 [R, 192]
   const uint8_t* hs;          // e4m3 [R, 24]
   uint16_t* y;                // bf16 [R, 3584]
+  Progress* progress;         // [1]
+  finalize::Args finalize;
+  int num_tokens;
 };
 
 }  // namespace cake_moe::sm90::fc2

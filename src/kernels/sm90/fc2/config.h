@@ -19,7 +19,6 @@ struct Config {
   static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 112, kLaunchRegisters = 96;  // of four consumers
   static constexpr int kCtasPerSm = kWide ? 1 : 2;
-  static constexpr int kRegisterCtas = kWide ? 1 : 4;  // that the registers suffice for: half stay for the finalise
 
   // Token columns of a tile's MMAs: the fewest of kLeastColumns, + kColumnStep, .. that hold its rows. Below 64 the
   // MMAs are not what takes the time.

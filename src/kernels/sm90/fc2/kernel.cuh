@@ -1,4 +1,4 @@
-// FC2. A unit is one token tile by kUnitRows stored weight rows, half of them for each consumer warpgroup; the ring
+// FC2 and finalise. A unit is one token tile by kUnitRows stored weight rows, half of them for each consumer warpgroup; the ring
 // lets one warpgroup run ahead, so that one stores while the other multiplies. The tile's tokens stay in shared memory
 // for all of its units.
 //
@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/sm90/fc2/epilogue.cuh"
+#include "kernels/sm90/fc2/finish.cuh"
 
 namespace cake_moe::sm90::fc2 {
 
@@ -61,7 +62,7 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
 }
 
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kRegisterCtas) cake_moe_sm90_fc2(const Args args) {
+__global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm) cake_moe_sm90_fc2(const Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
   static_assert(sizeof(Shared<C>) <= max_smem_bytes(C::kCtasPerSm));
@@ -77,7 +78,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kRegisterCtas) cake_moe_sm90_f
   } else {
     if constexpr (C::kProducerWarps == 4) ptx::raise_registers<C::kConsumerRegisters>();
     ptx::grid_dependency_wait();
+    if (threadIdx.x == 0) atomicAdd(&args.progress->started, 1);
     consume(args, shared, schedule, warp / 4);
+    finish(args, shared);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/sm90/fc2/launch.h"
 
 #include "kernels/common/launch.h"
+#include "kernels/finalize/launch.h"
 #include "kernels/sm90/fc2/kernel.cuh"
 #include "kernels/sm90/instances.h"
 
@@ -26,6 +27,9 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .hq = section(Section::kHq),
       .hs = section(Section::kHs),
       .y = reinterpret_cast<uint16_t*>(section(Section::kY)),
+      .progress = reinterpret_cast<Progress*>(section(Section::kProgress)),
+      .finalize = finalize::args_of(params, plan),
+      .num_tokens = params.num_tokens,
   };
   return for_tile(TokenTiles{}, stage.tile_tokens, [&]<int kTokens>() -> const char* {
     using C = Config<kTokens>;

@@ -11,6 +11,11 @@
 
 namespace cake_moe::sm90::fc2 {
 
+// Which part of the finalise stage a CTA does; of no parts, none.
+struct Part {
+  int index = 0, count = 0;
+};
+
 template <typename C>
 struct Shared {
   struct Slot {
@@ -21,6 +26,7 @@ struct Shared {
   Slot slots[C::kSlots];
   uint64_t unit_arrived[C::kSlots];
   uint64_t unit_consumed[C::kSlots];
+  Part part;
 };
 
 template <typename C>

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace cake_moe::finalize {
+
+struct Args {
+  const int32_t* route_row;   // [M, 16]
+  const void* route_weights;  // [M, 16], float32 or bf16
+  bool weights_are_float;
+  const uint4* y;  // bf16 [R, 3584]
+  uint4* output;   // bf16 [M, 3584]
+};
+
+}  // namespace cake_moe::finalize

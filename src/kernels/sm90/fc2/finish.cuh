@@ -1,0 +1,38 @@
+// FC2's last step: the finalise stage, which may begin when every CTA has stored its last rows of y.
+//
+// CTAs need not all be resident at once, so a CTA waits for the others only where it sees that each of them has started:
+// then all of them run, whatever else the GPU does. Where some have not, it leaves, and they find its SM free; those that
+// start last see that all have.
+#pragma once
+
+#include "kernels/finalize/warp.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/sm90/fc2/mainloop.cuh"
+
+namespace cake_moe::sm90::fc2 {
+
+// By one thread, after the CTA's last store. No parts: the CTA leaves.
+__device__ __forceinline__ Part await_all(Progress* progress) {
+  const int ctas = gridDim.x;
+  const bool wait = ptx::load_acquire(&progress->started) == ctas;
+  const int index = wait ? atomicAdd(&progress->joined, 1) : 0;
+  ptx::add_release(&progress->finished, 1);
+  if (!wait) return {};
+  while (ptx::load_acquire(&progress->finished) != ctas) {
+  }
+  return {index, ptx::load_acquire(&progress->joined)};  // each joined, if at all, before it finished
+}
+
+// By all consumer warps.
+template <typename C>
+__device__ __forceinline__ void finish(const Args& args, Shared<C>& shared) {
+  constexpr int kWarps = C::kConsumerThreads / 32;
+  ptx::named_barrier(1, C::kConsumerThreads);  // every warp has stored its last rows
+  if (threadIdx.x == 0) shared.part = await_all(args.progress);
+  ptx::named_barrier(1, C::kConsumerThreads);
+  const Part part = shared.part;
+  const int first = part.index * kWarps + threadIdx.x / 32;
+  if (part.count > 0) finalize::finalize_parts(args.finalize, args.num_tokens, first, part.count * kWarps);
+}
+
+}  // namespace cake_moe::sm90::fc2
