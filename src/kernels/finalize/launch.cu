@@ -2,7 +2,7 @@
 
 #include "kernels/common/launch.h"
 #include "kernels/finalize/kernel.cuh"
-#include "kernels/finalize/ring.cuh"
+#include "kernels/finalize/ring_kernel.cuh"
 
 namespace cake_moe::finalize {
 

@@ -1,8 +1,8 @@
-// The finalise stage for many tokens: persistent CTAs take whole tokens; rows arrive by bulk copies.
+// The finalise stage for many tokens: a CTA takes whole tokens; rows arrive by bulk copies.
 // Architecture-neutral.
 //
-//   last warp  --- arrived[slot] ---->  all others   (rows of a batch, their numbers and weights)
-//   last warp  <--- consumed[slot] ---  all others   (one arrival a warp)
+//   one warp  --- arrived[slot] ---->  kTokenThreads / kChunks others   (rows of a batch, their numbers and weights)
+//   one warp  <--- consumed[slot] ---  the others                       (one arrival a warp)
 #pragma once
 
 #include "kernels/finalize/sum.cuh"
@@ -20,6 +20,20 @@ struct Ring {
   Slot slots[kRingSlots];
   uint64_t arrived[kRingSlots];
   uint64_t consumed[kRingSlots];
+
+  // By one thread.
+  __device__ __forceinline__ void init(int threads) {
+    for (int slot = 0; slot < kRingSlots; ++slot) {
+      ptx::mbarrier_init(&arrived[slot], kBatch);
+      ptx::mbarrier_init(&consumed[slot], threads / 32);
+    }
+    ptx::mbarrier_init_fence();
+  }
+};
+
+// Every stride-th token from `first` on.
+struct Tokens {
+  int first, stride, count;
 };
 
 struct RingPosition {
@@ -32,12 +46,12 @@ struct RingPosition {
 };
 
 // By one warp, a lane a route of the batch.
-__device__ __forceinline__ void fill_ring(const Args& args, Ring& ring, int num_tokens) {
+__device__ __forceinline__ void fill_ring(const Args& args, Ring& ring, const Tokens& tokens) {
   const uint64_t policy = ptx::policy_evict_first();
   const int lane = threadIdx.x % 32;
   RingPosition at;
   if (lane >= kBatch) return;
-  for (int token = blockIdx.x; token < num_tokens; token += gridDim.x) {
+  for (int token = tokens.first; token < tokens.count; token += tokens.stride) {
     const int64_t first = int64_t{token} * kTopK + lane;
     int32_t rows[kBatches];
     float weights[kBatches];
@@ -62,44 +76,34 @@ __device__ __forceinline__ void fill_ring(const Args& args, Ring& ring, int num_
   }
 }
 
-__device__ __forceinline__ void drain_ring(const Args& args, Ring& ring, int num_tokens) {
+// By kTokenThreads / kChunks threads.
+template <int kChunks = 1>
+__device__ __forceinline__ void drain_ring(const Args& args, Ring& ring, const Tokens& tokens) {
+  constexpr int kThreads = kTokenThreads / kChunks;
   RingPosition at;
-  for (int token = blockIdx.x; token < num_tokens; token += gridDim.x) {
-    Sum sum;
+  for (int token = tokens.first; token < tokens.count; token += tokens.stride) {
+    Sum sums[kChunks];
 #pragma unroll
     for (int b = 0; b < kBatches; ++b) {
       const Ring::Slot& slot = ring.slots[at.slot];
       ptx::mbarrier_wait(&ring.arrived[at.slot], at.phase);
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
-        sum.invalid |= slot.rows[k] == kInvalidRoute;
-        if (slot.rows[k] >= 0) sum.add(slot.weights[k], slot.values[k][threadIdx.x]);
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+          sums[c].invalid |= slot.rows[k] == kInvalidRoute;
+          if (slot.rows[k] >= 0) sums[c].add(slot.weights[k], slot.values[k][c * kThreads + threadIdx.x]);
+        }
       }
       ptx::fence_async_shared();  // these reads before the copies that refill the slot
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&ring.consumed[at.slot]);
       at.advance();
     }
-    __stcs(&args.output[int64_t{token} * kTokenThreads + threadIdx.x], sum.result());
-  }
-}
-
-__global__ void __launch_bounds__(kRingThreads, 1) cake_moe_finalize_ring(const Args args, int num_tokens) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  Ring& ring = *reinterpret_cast<Ring*>(memory);
-  if (threadIdx.x == 0) {
-    for (int slot = 0; slot < kRingSlots; ++slot) {
-      ptx::mbarrier_init(&ring.arrived[slot], kBatch);
-      ptx::mbarrier_init(&ring.consumed[slot], kTokenThreads / 32);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      __stcs(&args.output[int64_t{token} * kTokenThreads + c * kThreads + threadIdx.x], sums[c].result());
     }
-    ptx::mbarrier_init_fence();
-  }
-  __syncthreads();
-  if (threadIdx.x >= kTokenThreads) {
-    ptx::grid_dependency_wait();
-    fill_ring(args, ring, num_tokens);
-  } else {
-    drain_ring(args, ring, num_tokens);
   }
 }
 

@@ -20,6 +20,8 @@ struct Config {
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 112, kLaunchRegisters = 96;  // of four consumers
   static constexpr int kCtasPerSm = kWide ? 1 : 2;
 
+  static constexpr int kFinalizeChunks = kConsumers == 4 ? 1 : 2;  // of a thread that finalises
+
   // Token columns of a tile's MMAs: the fewest of kLeastColumns, + kColumnStep, .. that hold its rows. Below 64 the
   // MMAs are not what takes the time.
   static constexpr int kColumnStep = 8;

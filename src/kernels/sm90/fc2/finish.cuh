@@ -5,6 +5,7 @@
 // start last see that all have.
 #pragma once
 
+#include "kernels/finalize/ring.cuh"
 #include "kernels/finalize/warp.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/fc2/mainloop.cuh"
@@ -23,16 +24,32 @@ __device__ __forceinline__ Part await_all(Progress* progress) {
   return {index, ptx::load_acquire(&progress->joined)};  // each joined, if at all, before it finished
 }
 
-// By all consumer warps.
+// By the consumers. Wide tiles sum whole tokens from a ring, which takes the place of the other structures in shared
+// memory; narrow ones, of which two CTAs share an SM, have no room for one.
 template <typename C>
-__device__ __forceinline__ void finish(const Args& args, Shared<C>& shared) {
-  constexpr int kWarps = C::kConsumerThreads / 32;
-  ptx::named_barrier(1, C::kConsumerThreads);  // every warp has stored its last rows
-  if (threadIdx.x == 0) shared.part = await_all(args.progress);
+__device__ __forceinline__ void finish(const Args& args, Shared<C>& shared, Part& part) {
+  constexpr int kWarps = C::kConsumerThreads / 32, kDrainThreads = finalize::kTokenThreads / C::kFinalizeChunks;
+  static_assert(!C::kWide || kDrainThreads + 32 <= C::kConsumerThreads);
+  const int warp = threadIdx.x / 32;
+  finalize::Ring& ring = reinterpret_cast<finalize::Ring&>(shared);
+  if constexpr (C::kWide) ptx::fence_async_shared();  // uses of the memory before the ring's copies
+  ptx::named_barrier(1, C::kConsumerThreads);         // every warp has stored its last rows
+  if (threadIdx.x == 0) {
+    if constexpr (C::kWide) ring.init(kDrainThreads);
+    part = await_all(args.progress);
+  }
   ptx::named_barrier(1, C::kConsumerThreads);
-  const Part part = shared.part;
-  const int first = part.index * kWarps + threadIdx.x / 32;
-  if (part.count > 0) finalize::finalize_parts(args.finalize, args.num_tokens, first, part.count * kWarps);
+  if (part.count == 0) return;
+  if constexpr (C::kWide) {
+    const finalize::Tokens tokens = {part.index, part.count, args.num_tokens};
+    if (warp == kWarps - 1) {
+      finalize::fill_ring(args.finalize, ring, tokens);
+    } else if (threadIdx.x < kDrainThreads) {
+      finalize::drain_ring<C::kFinalizeChunks>(args.finalize, ring, tokens);
+    }
+  } else {
+    finalize::finalize_parts(args.finalize, args.num_tokens, part.index * kWarps + warp, part.count * kWarps);
+  }
 }
 
 }  // namespace cake_moe::sm90::fc2

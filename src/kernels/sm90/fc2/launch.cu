@@ -11,7 +11,7 @@ const char* load() {
   return for_each_tile(TokenTiles{}, [&]<int kTokens>() -> const char* {
     using C = Config<kTokens>;
     const cudaError_t status =
-        cudaFuncSetAttribute(cake_moe_sm90_fc2<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<C>));
+        cudaFuncSetAttribute(cake_moe_sm90_fc2<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes<C>);
     return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
   });
 }
@@ -38,7 +38,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
     }
     const LaunchShape shape = {.grid = static_cast<int>(stage.grid),
                                .threads = stage.threads,
-                               .smem_bytes = sizeof(Shared<C>),
+                               .smem_bytes = smem_bytes<C>,
                                .pdl = stage.pdl};
     return launch(cake_moe_sm90_fc2<C>, shape, static_cast<cudaStream_t>(stream), args);
   });

@@ -26,7 +26,6 @@ struct Shared {
   Slot slots[C::kSlots];
   uint64_t unit_arrived[C::kSlots];
   uint64_t unit_consumed[C::kSlots];
-  Part part;
 };
 
 template <typename C>
