@@ -42,7 +42,6 @@ class Builder {
         add({.stage = Stage::kQuantize, .tile_tokens = 1, .grid = problem_.num_tokens});
         add({.stage = Stage::kRoute, .tile_tokens = problem_.num_tokens, .grid = 1});
         add_gemms();
-        add_finalize();
         break;
       case Shape::kPrologue:
         add_prologue();
@@ -51,13 +50,12 @@ class Builder {
       case Shape::kPooled:
         add_prologue();
         add_experts();
-        add_finalize();
         break;
       case Shape::kFused:
         add_experts();
-        add_finalize();
         break;
     }
+    if (row_.shape != Shape::kPrologue) add_finalize();
     return plan_;
   }
 

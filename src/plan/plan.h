@@ -15,7 +15,7 @@ enum class Stage : uint8_t {
   kRoute,     // expert ids -> expert_offsets, row_route, route_row
   kPrologue,  // quantise and route in one launch
   kFc1,       // FC1, SiTU, requantise -> hq, hs
-  kFc2,       // FC2 -> y; with a prologue also y -> output
+  kFc2,       // FC2 -> y; on a GPU also y -> output
   kExperts,   // FC1 and FC2 in one launch; without a prologue it routes and quantises, too
   kFinalize,  // y -> output
 };

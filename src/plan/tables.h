@@ -11,7 +11,7 @@ namespace cake_moe {
 // How a path is cut into launches.
 enum class Shape : uint8_t {
   kStaged,    // quantise, route, FC1, FC2, finalise, one after the other (CPU)
-  kPrologue,  // quantise and route together, FC1, FC2 with finalise
+  kPrologue,  // quantise and route together, FC1, FC2 and finalise together
   kPooled,    // quantise and route together, FC1 and FC2 in one launch, finalise
   kFused,     // quantise, route, FC1 and FC2 in one launch, finalise
 };

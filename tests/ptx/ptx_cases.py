@@ -99,13 +99,13 @@ def thin_out(problem: MoeInputs, routes: int) -> MoeInputs:
 def crowded(num_tokens: int, rows: dict[int, int], **options: Any) -> MoeInputs:
     """A problem with `rows[i]` rows in the i-th expert of the pool, one route a token, and empty slots: tiles that are
     full, nearly so, or just begun, whatever the number of tokens."""
-    problem = make_inputs(num_tokens, kind="integer", experts=POOL, seed=num_tokens, **options)
+    problem = make_inputs(num_tokens, experts=POOL, seed=num_tokens, **({"kind": "integer"} | options))
     chosen = torch.repeat_interleave(torch.tensor([POOL[i] for i in rows]), torch.tensor(list(rows.values())))
     tokens = torch.linspace(0, num_tokens - 1, len(chosen)).long()
     ids = torch.full_like(problem.token_selected_experts, NO_ROUTE)
     ids[tokens, torch.arange(len(chosen)) % ids.shape[1]] = chosen.int()
     problem = replace(problem, token_selected_experts=ids)
-    shared_weights("unit").touch(problem.active_experts)
+    shared_weights("unit" if "kind" not in options else "ordinary").touch(problem.active_experts)
     return problem
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptx_faults import Fault, dropped
+from ptx_faults import Fault, dropped, respelled
 
 
 def without(stage: str, opcode: str, *codes: str) -> Fault:
@@ -23,5 +23,10 @@ STAGED = [
     without("fc1", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
     without("fc2", "griddepcontrol.wait", "race", "uninitialised_read"),
     without("fc2", "bar.sync", "race", "overwrite_in_flight", "invalid_mbarrier"),
-    without("finalize", "griddepcontrol.wait", "race", "uninitialised_read"),
+    without("fc2", "red.release.gpu.global.add.s32", "deadlock"),
+]
+WIDE = [
+    Fault("finalise_does_not_wait", "ld.acquire", respelled("acquire.gpu", "relaxed.gpu"), frozenset({"race"}), 1, "fc2"),
+    without("fc2", "fence.proxy.async;", "missing_proxy_fence"),
+    without("fc2", "cp.async.bulk.shared", "deadlock"),
 ]

@@ -9,11 +9,13 @@ from ptx_cases import crowded, sparse
 from ptx_faults import Fault, Subject
 from sm90_faults import FUSED as SM90_FUSED
 from sm90_faults import STAGED as SM90_STAGED
+from sm90_faults import WIDE as SM90_WIDE
 from sm100_faults import FUSED, STAGED, TWO_ATOMS, TWO_SCALE_ATOMS
 
 FAULTS = {
     "sm90_fused": SM90_FUSED,
     "sm90_staged": SM90_STAGED,
+    "sm90_wide": SM90_WIDE,
     "sm100_fused": FUSED,
     "sm100_staged": STAGED,
     "sm100_two_atoms": TWO_ATOMS,
@@ -38,6 +40,7 @@ def subject(name: str) -> Subject:
     subjects = {
         "sm90_fused": lambda: Subject(sparse(2, 3), "90a"),
         "sm90_staged": lambda: Subject(sparse(65, 3), "90a"),
+        "sm90_wide": lambda: Subject(sparse(321, 3), "90a"),
         "sm100_fused": lambda: Subject(sparse(2, 3), "100a"),
         "sm100_staged": lambda: Subject(sparse(65, 3), "100a"),
         "sm100_two_atoms": lambda: Subject(crowded(300, {1: 12}), "100a"),

@@ -57,7 +57,7 @@ def test_finalize(weights: torch.dtype, schedule: str, arch: str) -> None:
     assert torch.equal(output.view(torch.int16), expected_output.view(torch.int16))
 
 
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", ["100a", "103a"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
 def test_finalize_of_many_tokens(weights: torch.dtype, schedule: str, arch: str) -> None:

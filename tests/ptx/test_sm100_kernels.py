@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from ptx_cases import (
     KINDS_OF_INPUT,
     POOL,
@@ -25,6 +26,7 @@ from cake_moe._native import _C
 from cake_moe.layout import TOP_K
 from cake_moe.testing.inputs import make_inputs
 from cake_moe.testing.plans import plan_rows
+from cake_moe.testing.stages import run
 
 SM_COUNT = 148
 EVERY_SCHEDULE: list[tuple[Schedule, int]] = [("early", 0), ("late", 0), ("random", 1)]
@@ -91,9 +93,9 @@ def test_sm_103a_has_the_text_of_sm_100a() -> None:
     assert found == len(kernels)
 
 
-@pytest.mark.parametrize("num_tokens", [2, 65])
+@pytest.mark.parametrize("num_tokens", [2, 20, 65])
 def test_several_units_a_cta(num_tokens: int) -> None:
-    """Few SMs: rings go round, tensor memory is used again."""
+    """Few SMs: rings go round, tensor memory is used again, a CTA quantises several tokens."""
     problem = sparse(num_tokens, 2)
     call = Call(problem, "100a", sm_count=8)
     call.run("late").raise_on_findings()
@@ -101,13 +103,72 @@ def test_several_units_a_cta(num_tokens: int) -> None:
     same_bits(problem, *call.result())
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("options", KINDS_OF_INPUT, ids=id_of)
 def test_kinds_of_input(options: dict[str, Any]) -> None:
     problem = make_inputs(3, experts=POOL, seed=7, **options)
     call = Call(problem, "100a", sm_count=SM_COUNT)
     call.run("random", seed=1).raise_on_findings()
     judge(problem, call)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "rows"),
+    [
+        (65, {1: 8, 4: 3}),
+        (225, {2: 13}),
+        (545, {3: 32, 5: 17}),
+        pytest.param(1217, {0: 64, 4: 33}, marks=pytest.mark.full),
+        pytest.param(3000, {1: 96, 2: 65}, marks=pytest.mark.full),
+        pytest.param(4353, {1: 128, 2: 3}, marks=pytest.mark.full),
+        pytest.param(16384, {0: 192, 6: 193}, marks=pytest.mark.full),
+    ],
+)
+def test_sums_that_round(num_tokens: int, rows: dict[int, int]) -> None:
+    """Random inputs and a global scale of the input that is not 1: each stage within the derived bound."""
+    problem = crowded(num_tokens, rows, kind="normal")
+    call = Call(problem, "100a", sm_count=SM_COUNT)
+    call.run("random", seed=num_tokens).raise_on_findings()
+    judge(problem, call)
+
+
+@pytest.mark.parametrize("num_tokens", [2, 65])
+def test_betas_far_from_one(num_tokens: int) -> None:
+    """Beyond 2^30 and below 2^-30 the activation divides as the CPU backend does."""
+    problem = sparse(num_tokens, 3)
+    for betas in (problem.situ_beta, problem.situ_linear_beta):
+        assert betas is not None
+        betas[problem.active_experts] = torch.tensor([2.0**-40, 2.0**40, 3.0])[: len(problem.active_experts)]
+    call = Call(problem, "100a", sm_count=SM_COUNT)
+    call.run("late").raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+def test_rows_beyond_16_bits() -> None:
+    """The experts kernel alone, fed with tiles whose rows lie where 65,536 and more routes would put them."""
+    problem, first, count = sparse(5000, 3), 70_000, 3
+    _, expected = run(problem)
+    plan = Call(problem, "100a").plan
+    row_route = torch.zeros(TOP_K * problem.num_tokens, dtype=torch.int32)
+    row_route[first : first + count] = expected.row_route[:count]
+    tiles = torch.zeros(plan["workspace"]["tiles"][1] // 16, 4, dtype=torch.int32)
+    ids = problem.token_selected_experts.view(-1)
+    for row in range(count):
+        tiles[row, :3] = torch.tensor([ids[expected.row_route[row]], first + row, 1])
+    given = {
+        "xq": expected.xq,
+        "xs": expected.xs,
+        "row_route": row_route,
+        "tiles": tiles,
+        "tile_count": torch.tensor([count], dtype=torch.int32),
+        "work_counter": torch.zeros(1, dtype=torch.int32),
+    }
+    call = Call(problem, "100a", sm_count=SM_COUNT, given=given)
+    call.run("random", seed=1, stages=["experts"]).raise_on_findings()
+    _, stages = call.result()
+    for name in ("hq", "hs", "y"):
+        got, wanted = getattr(stages, name)[first : first + count], getattr(expected, name)[:count]
+        assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8)), name
 
 
 @pytest.mark.full

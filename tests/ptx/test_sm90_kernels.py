@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +12,16 @@ from ptx_cases import KINDS_OF_INPUT, POOL, SCHEDULES, crowded, id_of, judge, sa
 from ptx_operator import Call
 from ptxrun.api import Schedule
 
-from cake_moe.testing.inputs import make_inputs
+from cake_moe.testing.inputs import MoeInputs, make_inputs
 from cake_moe.testing.stages import run
+
+
+def fc2_alone(problem: MoeInputs, rows: Sequence[int], sm_count: int) -> Call:
+    """FC2 of a `crowded` problem, an expert a tile, fed with what the CPU backend gives."""
+    _, expected = run(problem)
+    given = {name: getattr(expected, name) for name in ("hq", "hs", "route_row")}
+    given["progress"] = torch.zeros(3, dtype=torch.int32)
+    return Call(problem, sm_count=sm_count, given=given | token_tiles(expected, rows, Call(problem).plan))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -32,6 +41,34 @@ def test_several_units_a_cta(num_tokens: int, routes: int, sms: int) -> None:
     problem = sparse(num_tokens, routes)
     call = Call(problem, sm_count=sms)
     call.run("late").raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.parametrize("sms", [1, 3])
+@pytest.mark.parametrize("num_tokens", [66, 400])
+def test_not_all_ctas_of_fc2_are_resident(num_tokens: int, sms: int) -> None:
+    """A plan for more SMs than take FC2's CTAs at once: those that end early leave the finalise stage to later ones."""
+    rows = (7, 3, 1)
+    problem = crowded(num_tokens, dict(enumerate(rows)))
+    call = fc2_alone(problem, rows, sm_count=8)
+    launches = call.launches(["fc2"])
+    call.sm_count = sms
+    call.execute(launches, "late").raise_on_findings()
+    expected, _ = run(problem)
+    output, _ = call.result()
+    assert torch.equal(output.view(torch.int16), expected.view(torch.int16))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
+def test_finalise_of_many_tokens(weights: torch.dtype, schedule: Schedule) -> None:
+    """FC2's ring of tokens goes round many times; most routes are empty, some invalid."""
+    problem = sparse(500, 3, route_weight_dtype=weights)
+    ids = problem.token_selected_experts
+    ids[100, 3], ids[499, 15] = 900, -2
+    call = Call(problem, sm_count=8)
+    call.run(schedule, seed=5).raise_on_findings()
     judge(problem, call)
     same_bits(problem, *call.result())
 
@@ -90,11 +127,9 @@ def test_full_tiles(num_tokens: int, rows: list[int]) -> None:
 def test_columns_of_fc2(num_tokens: int, rows: tuple[int, ...]) -> None:
     """Tiles of many sizes meet the instances of FC2's MMAs; one CTA has several tiles."""
     problem = crowded(num_tokens, dict(enumerate(rows)))
-    _, expected = run(problem)
-    given = {"hq": expected.hq, "hs": expected.hs}
-    plan = Call(problem).plan
-    call = Call(problem, sm_count=2, given=given | token_tiles(expected, rows, plan))
+    call = fc2_alone(problem, rows, sm_count=2)
     call.run("random", seed=num_tokens, stages=["fc2"]).raise_on_findings()
+    _, expected = run(problem)
     _, stages = call.result()
     assert torch.equal(stages.y[: sum(rows)].view(torch.int16), expected.y[: sum(rows)].view(torch.int16))
 

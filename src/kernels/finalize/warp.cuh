@@ -1,4 +1,4 @@
-// The finalise stage inside another kernel: a warp takes 256 columns of a token at a time. Architecture-neutral.
+// The finalise stage inside another kernel: a warp takes a part, 256 columns of a token, at a time. Architecture-neutral.
 #pragma once
 
 #include "kernels/finalize/sum.cuh"
@@ -20,13 +20,13 @@ struct LaneRoute {
   }
 };
 
-// Columns of a token; every row is requested before the first is added.
-__device__ __forceinline__ uint4 sum_part(const Args& args, const LaneRoute& own, int chunk) {
+// `column` counts uint4. Every row is requested before the first is added.
+__device__ __forceinline__ uint4 sum_part(const Args& args, const LaneRoute& own, int column) {
   uint4 values[kTopK];
 #pragma unroll
   for (int k = 0; k < kTopK; ++k) {
     const int64_t row = __shfl_sync(~0u, own.row, k);
-    if (row >= 0) values[k] = __ldcs(&args.y[row * kTokenThreads + chunk]);
+    if (row >= 0) values[k] = __ldcs(&args.y[row * kTokenThreads + column]);
   }
   Sum sum;
   sum.invalid = __any_sync(~0u, own.row == kInvalidRoute);
@@ -46,9 +46,8 @@ __device__ __forceinline__ void finalize_parts(const Args& args, int num_tokens,
 #pragma unroll 1
   for (int part = first; part < parts; part += stride) {
     const LaneRoute next(args, min(part + stride, parts - 1) / kPartsOfToken);
-    const int64_t token = part / kPartsOfToken;
-    const int chunk = part % kPartsOfToken * 32 + threadIdx.x % 32;
-    __stcs(&args.output[token * kTokenThreads + chunk], sum_part(args, own, chunk));
+    const int column = part % kPartsOfToken * 32 + threadIdx.x % 32;
+    __stcs(&args.output[int64_t{part / kPartsOfToken} * kTokenThreads + column], sum_part(args, own, column));
     own = next;
   }
 }

@@ -44,6 +44,7 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .encode = params.hidden_encode,
       .hq = section<uint8_t>(params, plan, Section::kHq),
       .hs = section<uint8_t>(params, plan, Section::kHs),
+      .progress = nullptr,
   };
   args.fc2 = {
       .weights = params.fc2_weights,
@@ -54,6 +55,9 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .hq = args.fc1.hq,
       .hs = args.fc1.hs,
       .y = section<uint16_t>(params, plan, Section::kY),
+      .progress = nullptr,
+      .finalize = {},
+      .num_tokens = params.num_tokens,
   };
   return args;
 }

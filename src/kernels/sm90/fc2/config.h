@@ -35,8 +35,9 @@ struct Config {
   static constexpr int kSegmentBytes = kTokens * 128;            // tokens of K = 64
   static constexpr int kTokenBytes = kSegments * kSegmentBytes;
   static constexpr int kPieces = kFc2RowBytes / 16;  // 16-byte pieces of a packed row
+  static constexpr int kHeaderBytes = 1024;          // of shared memory, before the swizzled tokens
 
-  static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kTokenBytes - 256;
+  static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kHeaderBytes - kTokenBytes;
   static constexpr int kFit = kFreeBytes / (kWeightBytes + kScaleBytes);
   static constexpr int kSlots = kFit < 6 ? kFit : 6;
 

@@ -61,16 +61,11 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   __syncthreads();
 }
 
-// Of a CTA: FC2's structures, then the ring of the finalise stage.
-template <typename C>
-constexpr size_t smem_bytes = C::kWide && sizeof(finalize::Ring) > sizeof(Shared<C>) ? sizeof(finalize::Ring) : sizeof(Shared<C>);
-
 template <typename C>
 __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm) cake_moe_sm90_fc2(const Args args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
-  __shared__ Part part;
-  static_assert(smem_bytes<C> + sizeof(Part) <= max_smem_bytes(C::kCtasPerSm));
+  static_assert(smem_bytes<C> <= max_smem_bytes(C::kCtasPerSm));
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   init_barriers(shared);
   // The route stage ended before FC1 let this grid start: the token tiles may be read, and the first weights loaded,
@@ -85,7 +80,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm) cake_moe_sm90_fc2(
     ptx::grid_dependency_wait();
     if (threadIdx.x == 0) atomicAdd(&args.progress->started, 1);
     consume(args, shared, schedule, warp / 4);
-    finish(args, shared, part);
+    finish(args, shared);
   }
 }
 

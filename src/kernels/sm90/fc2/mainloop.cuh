@@ -11,7 +11,7 @@
 
 namespace cake_moe::sm90::fc2 {
 
-// Which part of the finalise stage a CTA does; of no parts, none.
+// The CTA's part of the finalise stage: of no parts, none.
 struct Part {
   int index = 0, count = 0;
 };
@@ -22,11 +22,21 @@ struct Shared {
     alignas(128) uint8_t weights[C::kWeightBytes];  // [row][192 bytes]
     uint8_t scales[C::kScaleBytes];                 // [6 atoms of 512 bytes]
   };
-  alignas(1024) uint8_t tokens[C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
-  Slot slots[C::kSlots];
   uint64_t unit_arrived[C::kSlots];
   uint64_t unit_consumed[C::kSlots];
+  Part part;
+  alignas(C::kHeaderBytes) uint8_t tokens[C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
+  Slot slots[C::kSlots];
 };
+
+// The tile's rows of hq and hs into the L2 cache while earlier units are computed. Of the first tile they may not be
+// written yet, which does no harm.
+__device__ __forceinline__ void prefetch_tokens(const Args& args, const int4& tile) {
+  ptx::bulk_prefetch(args.hq + int64_t{tile.y} * kFc2RowBytes, tile.z * kFc2RowBytes);
+  const int64_t begin = int64_t{tile.y} * kFc2Groups / 16 * 16;
+  const int64_t end = (int64_t{tile.y + tile.z} * kFc2Groups + 15) / 16 * 16;
+  ptx::bulk_prefetch(args.hs + begin, static_cast<int>(end - begin));
+}
 
 template <typename C>
 __device__ __forceinline__ void produce(const Args& args, Shared<C>& shared, const Schedule& schedule) {
@@ -38,7 +48,9 @@ __device__ __forceinline__ void produce(const Args& args, Shared<C>& shared, con
     const int tile = unit / C::kRowBlocks;
     if (tile != current) {
       current = tile;
-      expert = __ldcg(&args.tiles[tile]).x;
+      const int4 next = __ldcg(&args.tiles[tile]);
+      expert = next.x;
+      prefetch_tokens(args, next);
     }
     auto& slot = shared.slots[at.slot];
     uint64_t* arrived = &shared.unit_arrived[at.slot];
