@@ -26,7 +26,7 @@ Resource usage:
 
 Fatbin elf code:
 ================
-arch = sm_90a
+arch = sm_103a
 
 Resource usage:
  Function _ZN8cake_moe8finalize17cake_moe_finalizeENS0_4ArgsE:
@@ -57,16 +57,16 @@ def test_what_is_read() -> None:
     assert wide.use.paths == ("weight_bound_64",)
     assert fused.in_flight == (6 * 18432, 6 * 27648)
     assert (fused.ctas, wide.ctas) == (1, 1)
-    assert (finalize.function.arch, finalize.function.stack, finalize.function.local) == ("sm_90a", 8, 16)
+    assert (finalize.function.arch, finalize.function.stack, finalize.function.local) == ("sm_103a", 8, 16)
     assert finalize.use.paths[-1] == ring.use.paths[0] == "weight_bound_32"  # both below and above 1024 tokens
-    assert len(finalize.use.paths) + len(ring.use.paths) == 16 + 1
+    assert len(finalize.use.paths) + len(ring.use.paths) == 10 + 1
     assert (finalize.dynamic_smem, ring.smem, ring.use.threads) == (None, 1024 + 230016, 480)
 
 
 def test_what_is_refused() -> None:
     fused, wide, finalize, ring = table()
     assert fused.problems() == wide.problems() == ring.problems() == []
-    assert finalize.problems() == ["sm_90a cake_moe_finalize: 8 bytes of stack, 16 of spills"]
+    assert finalize.problems() == ["sm_103a cake_moe_finalize: 8 bytes of stack, 16 of spills"]
     (few,) = replace(wide, config=replace(wide.config, slots=3)).problems()
     assert few == "sm_100a cake_moe_sm100_experts, tile of 64: 55296 bytes in flight, at least 65536 are needed"
     (threads,) = replace(wide, config=replace(wide.config, threads=384)).problems()

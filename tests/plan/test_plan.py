@@ -195,8 +195,8 @@ def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
 @pytest.mark.parametrize("sm_count", [1, 8, 132])
 @pytest.mark.parametrize("arch", GPUS)
 def test_shape_of_the_finalise(arch: str, sm_count: int) -> None:
-    """A thread has 8 of 3584 columns; from 1024 tokens persistent CTAs have a warp more, which fills their ring. Above 64
-    tokens FC2 of sm_90a does the work."""
+    """A thread has 8 of 3584 columns; from 1024 tokens persistent CTAs have a warp more, which fills their ring. Above
+    64 tokens FC2 of sm_90a does the work."""
     for count in EDGES:
         finalize = _C.make_plan(count, arch, sm_count)["launches"][-1]
         assert (finalize["stage"] == "fc2") == (arch == "sm_90a" and count > 64)

@@ -26,7 +26,7 @@ STAGED = [
     without("fc2", "red.release.gpu.global.add.s32", "deadlock"),
 ]
 WIDE = [
-    Fault("finalise_does_not_wait", "ld.acquire", respelled("acquire.gpu", "relaxed.gpu"), frozenset({"race"}), 1, "fc2"),
+    Fault("fc2_waits_relaxed", "ld.acquire", respelled("acquire.gpu", "relaxed.gpu"), frozenset({"race"}), 1, "fc2"),
     without("fc2", "fence.proxy.async;", "missing_proxy_fence"),
     without("fc2", "cp.async.bulk.shared", "deadlock"),
 ]

@@ -31,9 +31,17 @@ struct Ring {
   }
 };
 
-// Every stride-th token from `first` on.
-struct Tokens {
-  int first, stride, count;
+// Which tokens a CTA sums: those of its index among the grid's CTAs, or among some of them.
+struct TokensOfGrid {
+  int count;
+  __device__ __forceinline__ unsigned first() const { return blockIdx.x; }
+  __device__ __forceinline__ unsigned stride() const { return gridDim.x; }
+};
+struct TokensOfPart {
+  unsigned index, parts;
+  int count;
+  __device__ __forceinline__ unsigned first() const { return index; }
+  __device__ __forceinline__ unsigned stride() const { return parts; }
 };
 
 struct RingPosition {
@@ -46,12 +54,13 @@ struct RingPosition {
 };
 
 // By one warp, a lane a route of the batch.
+template <typename Tokens>
 __device__ __forceinline__ void fill_ring(const Args& args, Ring& ring, const Tokens& tokens) {
   const uint64_t policy = ptx::policy_evict_first();
   const int lane = threadIdx.x % 32;
   RingPosition at;
   if (lane >= kBatch) return;
-  for (int token = tokens.first; token < tokens.count; token += tokens.stride) {
+  for (int token = tokens.first(); token < tokens.count; token += tokens.stride()) {
     const int64_t first = int64_t{token} * kTopK + lane;
     int32_t rows[kBatches];
     float weights[kBatches];
@@ -77,11 +86,11 @@ __device__ __forceinline__ void fill_ring(const Args& args, Ring& ring, const To
 }
 
 // By kTokenThreads / kChunks threads.
-template <int kChunks = 1>
+template <int kChunks = 1, typename Tokens>
 __device__ __forceinline__ void drain_ring(const Args& args, Ring& ring, const Tokens& tokens) {
   constexpr int kThreads = kTokenThreads / kChunks;
   RingPosition at;
-  for (int token = tokens.first; token < tokens.count; token += tokens.stride) {
+  for (int token = tokens.first(); token < tokens.count; token += tokens.stride()) {
     Sum sums[kChunks];
 #pragma unroll
     for (int b = 0; b < kBatches; ++b) {

@@ -8,7 +8,7 @@ namespace cake_moe::finalize {
 __global__ void __launch_bounds__(kRingThreads, 1) cake_moe_finalize_ring(const Args args, int num_tokens) {
   extern __shared__ __align__(128) uint8_t memory[];
   Ring& ring = *reinterpret_cast<Ring*>(memory);
-  const Tokens tokens = {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), num_tokens};
+  const TokensOfGrid tokens = {num_tokens};
   if (threadIdx.x == 0) ring.init(kTokenThreads);
   __syncthreads();
   if (threadIdx.x >= kTokenThreads) {

@@ -1,4 +1,5 @@
-// The finalise stage inside another kernel: a warp takes a part, 256 columns of a token, at a time. Architecture-neutral.
+// The finalise stage inside another kernel: a warp takes a part, 256 columns of a token, at a time.
+// Architecture-neutral.
 #pragma once
 
 #include "kernels/finalize/sum.cuh"

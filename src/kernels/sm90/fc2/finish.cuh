@@ -1,8 +1,8 @@
 // FC2's last step: the finalise stage, which may begin when every CTA has stored its last rows of y.
 //
-// CTAs need not all be resident at once, so a CTA waits for the others only where it sees that each of them has started:
-// then all of them run, whatever else the GPU does. Where some have not, it leaves, and they find its SM free; those that
-// start last see that all have.
+// CTAs need not all be resident at once, so a CTA waits for the others only where it sees that each of them has
+// started: then all of them run, whatever else the GPU does. Where some have not, it leaves, and they find its SM free;
+// those that start last see that all have.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +16,20 @@ namespace cake_moe::sm90::fc2 {
 
 // A CTA's shared memory. Once no unit is left the ring of the finalise stage takes the place of tokens and slots.
 template <typename C>
-constexpr size_t smem_bytes = C::kWide ? std::max(sizeof(Shared<C>), C::kHeaderBytes + sizeof(finalize::Ring))
-                                       : sizeof(Shared<C>);
+constexpr size_t smem_bytes =
+    C::kWide ? std::max(sizeof(Shared<C>), C::kHeaderBytes + sizeof(finalize::Ring)) : sizeof(Shared<C>);
 
 // By one thread, after the CTA's last store. No parts: the CTA leaves.
 __device__ __forceinline__ Part await_all(Progress* progress) {
   const int ctas = gridDim.x;
   const bool wait = ptx::load_acquire(&progress->started) == ctas;
-  const int index = wait ? atomicAdd(&progress->joined, 1) : 0;
+  const unsigned index = wait ? atomicAdd(&progress->joined, 1) : 0;
   ptx::add_release(&progress->finished, 1);
   if (!wait) return {};
   while (ptx::load_acquire(&progress->finished) != ctas) {
   }
-  return {index, ptx::load_acquire(&progress->joined)};  // each joined, if at all, before it finished
+  return {index,
+          static_cast<unsigned>(ptx::load_acquire(&progress->joined))};  // each joined, if at all, before it finished
 }
 
 // By the consumers. Wide tiles sum whole tokens from a ring; where two CTAs share an SM there is no room for one.
@@ -48,7 +49,7 @@ __device__ __forceinline__ void finish(const Args& args, Shared<C>& shared) {
   const Part part = shared.part;
   if (part.count == 0) return;
   if constexpr (C::kWide) {
-    const finalize::Tokens tokens = {part.index, part.count, args.num_tokens};
+    const finalize::TokensOfPart tokens = {part.index, part.count, args.num_tokens};
     if (warp == kWarps - 1) {
       finalize::fill_ring(args.finalize, ring, tokens);
     } else if (threadIdx.x < kDrainThreads) {

@@ -36,10 +36,8 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
     if (stage.tile_rows != C::kUnitRows || stage.threads != C::kThreads) {
       return "sm_90a FC2: the plan's tile or threads are not those of the instance";
     }
-    const LaunchShape shape = {.grid = static_cast<int>(stage.grid),
-                               .threads = stage.threads,
-                               .smem_bytes = smem_bytes<C>,
-                               .pdl = stage.pdl};
+    const LaunchShape shape = {
+        .grid = static_cast<int>(stage.grid), .threads = stage.threads, .smem_bytes = smem_bytes<C>, .pdl = stage.pdl};
     return launch(cake_moe_sm90_fc2<C>, shape, static_cast<cudaStream_t>(stream), args);
   });
 }

@@ -13,7 +13,7 @@ namespace cake_moe::sm90::fc2 {
 
 // The CTA's part of the finalise stage: of no parts, none.
 struct Part {
-  int index = 0, count = 0;
+  unsigned index = 0, count = 0;
 };
 
 template <typename C>
