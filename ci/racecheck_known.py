@@ -60,7 +60,6 @@ KNOWN = [
     Known("cake_moe_sm90_fc1", frozenset({"UBLKCP", "LDS"}), _FC1),
     Known("cake_moe_sm90_fc1", frozenset({"LDGSTS", "LDSM"}), _FC1),
     Known("cake_moe_sm90_fc2", frozenset({"UBLKCP", "LDS"}), f"{_FC2}; its finalise: {_FINALIZE}"),
-    Known("cake_moe_sm90_fc2", frozenset({"STS", "LDS"}), _FINALIZE),
     Known("cake_moe_sm100_experts", frozenset({"STS", "LDS"}), _SM100_EXPERTS),
     Known("cake_moe_finalize", frozenset({"UBLKCP", "LDS"}), _FINALIZE),
     Known("cake_moe_finalize", frozenset({"STS", "LDS"}), _FINALIZE),
