@@ -28,31 +28,31 @@ def fake_nvcc(folder: Path, release: str) -> Path:
 
 
 def test_without_nvcc_five_pinned_packages_are_asked_for(bare: Path) -> None:
-    from toolchain import NVCC_PACKAGES, extra_build_requirements
+    from toolchain import NVCC_PACKAGES, TORCH, extra_build_requirements
 
-    assert extra_build_requirements() == NVCC_PACKAGES
+    assert extra_build_requirements() == [TORCH, *NVCC_PACKAGES]
     assert len(NVCC_PACKAGES) == 5
     assert all("==13.0." in package for package in NVCC_PACKAGES)
 
 
 def test_an_old_nvcc_is_passed_over(bare: Path) -> None:
-    from toolchain import NVCC_PACKAGES, extra_build_requirements, system_nvcc
+    from toolchain import NVCC_PACKAGES, TORCH, extra_build_requirements, system_nvcc
 
     fake_nvcc(bare, "12.9")
     assert system_nvcc() is None
-    assert extra_build_requirements() == NVCC_PACKAGES
+    assert extra_build_requirements() == [TORCH, *NVCC_PACKAGES]
 
 
 @pytest.mark.parametrize("release", ["13.0", "13.2", "14.0"])
 def test_a_new_enough_nvcc_is_taken(bare: Path, release: str) -> None:
-    from toolchain import extra_build_requirements, system_nvcc
+    from toolchain import TORCH, extra_build_requirements, system_nvcc
 
     path = fake_nvcc(bare, release)
     found = system_nvcc()
     assert found is not None
     assert found.path == path
     assert found.library_dir is None
-    assert extra_build_requirements() == []
+    assert extra_build_requirements() == [TORCH]
 
 
 def test_cuda_home_comes_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,14 +66,14 @@ def test_cuda_home_comes_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch
     assert found.path == home
 
 
-@pytest.mark.parametrize(("name", "value"), [("CAKE_CUDA_ARCHS", "none"), ("CAKE_OPS_DIR", "somewhere")])
+@pytest.mark.parametrize(("name", "value", "torch"), [("CAKE_CUDA_ARCHS", "none", True), ("CAKE_OPS_DIR", "x", False)])
 def test_no_compiler_is_asked_for_where_none_runs(
-    bare: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    bare: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, torch: bool
 ) -> None:
-    from toolchain import extra_build_requirements
+    from toolchain import TORCH, extra_build_requirements
 
     monkeypatch.setenv(name, value)
-    assert extra_build_requirements() == []
+    assert extra_build_requirements() == ([TORCH] if torch else [])
 
 
 def configure(tmp_path: Path, root: Path, requested: str, kernel_archs: str) -> subprocess.CompletedProcess[str]:

@@ -62,15 +62,27 @@ def test_not_all_ctas_of_fc2_are_resident(num_tokens: int, sms: int) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
-def test_finalise_of_many_tokens(weights: torch.dtype, schedule: Schedule) -> None:
-    """FC2's ring of tokens goes round many times; most routes are empty, some invalid."""
-    problem = sparse(500, 3, route_weight_dtype=weights)
+@pytest.mark.parametrize("num_tokens", [101, 500])
+def test_finalise_of_many_tokens(num_tokens: int, weights: torch.dtype, schedule: Schedule) -> None:
+    """FC2's warps take several parts each, its ring of tokens goes round; most routes are empty, some invalid."""
+    problem = sparse(num_tokens, 3, route_weight_dtype=weights)
     ids = problem.token_selected_experts
-    ids[100, 3], ids[499, 15] = 900, -2
+    ids[num_tokens // 5, 3], ids[-1, 15] = 900, -2
     call = Call(problem, sm_count=8)
     call.run(schedule, seed=5).raise_on_findings()
     judge(problem, call)
     same_bits(problem, *call.result())
+
+
+def test_tiles_dealt_round_robin() -> None:
+    """FC2 deals half tiles round robin where a CTA has eight tiles and more."""
+    rows = (1,) * 8
+    problem = crowded(400, dict(enumerate(rows)))
+    call = fc2_alone(problem, rows, sm_count=1)
+    call.run("random", seed=3, stages=["fc2"]).raise_on_findings()
+    expected, _ = run(problem)
+    output, _ = call.result()
+    assert torch.equal(output.view(torch.int16), expected.view(torch.int16))
 
 
 @pytest.mark.parametrize("num_tokens", [3, 66])

@@ -1,4 +1,4 @@
-"""PEP 517 backend: setuptools', which also asks for a pip-packaged nvcc where the machine has no suitable one."""
+"""PEP 517 backend: setuptools', which also asks for torch, and for a pip-packaged nvcc where the machine has none."""
 
 from __future__ import annotations
 

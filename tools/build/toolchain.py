@@ -12,6 +12,10 @@ from pathlib import Path
 
 MIN_NVCC = (13, 0)
 
+# The oldest that the operators run on. Asked for together with nvcc: pip then finds versions of the CUDA packages that
+# suit both, while a torch of pyproject.toml's list would already lie there and leave nvcc the newest headers.
+TORCH = "torch>=2.10"
+
 # Their own requirements on each other are loose, so all five are pinned.
 NVCC_PACKAGES = [
     "nvidia-cuda-nvcc==13.0.88",
@@ -72,5 +76,6 @@ def cuda_wanted() -> bool:
 
 def extra_build_requirements() -> list[str]:
     """What this machine's build needs beyond pyproject.toml's list."""
-    prebuilt = "CAKE_OPS_DIR" in os.environ
-    return [] if prebuilt or not cuda_wanted() or system_nvcc() is not None else NVCC_PACKAGES
+    if "CAKE_OPS_DIR" in os.environ:
+        return []
+    return [TORCH] if not cuda_wanted() or system_nvcc() is not None else [TORCH, *NVCC_PACKAGES]
