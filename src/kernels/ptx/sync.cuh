@@ -19,6 +19,11 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// An arrival at a named barrier that does not wait; `threads` counts those that only arrive, too.
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // A counter in global memory that threads of the whole GPU share. The adder's earlier writes (and those ordered before
 // them in its CTA) are visible to whoever has read the sum.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#parallel-synchronization-and-communication-instructions-red

@@ -27,6 +27,8 @@ struct Config {
   // Weights of the next segment are read while one is multiplied, where registers allow.
   static constexpr bool kWordsAhead = kTokens <= 96;
 
+  static constexpr int kTurnBarrier = 1 + kConsumers;  // the first of the named barriers of Turns; before: epilogues
+
   // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
   // ring of their own.
   static constexpr int kStageK = 256;

@@ -15,13 +15,15 @@ namespace cake_moe::sm90::fc1 {
 template <typename C>
 __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, const Schedule<C>& schedule) {
   Position<C> at;
+  const Turns<C> turns(group);
   schedule.for_each(args, [&](const Unit& unit) {
-    if (group >= unit.subtiles) return skip_unit(shared, at);
+    if (group >= unit.subtiles) return skip_unit(shared, at, turns);
     const int subtile = unit.first_subtile + group;
     float acc[C::kTokens / 2];
-    accumulate_rows(shared, at, subtile, __shfl_sync(~0u, unit.rows, 0), acc);
+    accumulate_rows(shared, at, turns, subtile, __shfl_sync(~0u, unit.rows, 0), acc);
     store_unit<C>(args, shared, group, subtile, unit, acc);
   });
+  turns.end();
 }
 
 template <typename C>

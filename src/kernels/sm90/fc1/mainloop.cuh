@@ -5,6 +5,7 @@
 
 #include "kernels/sm90/fc1/shared.cuh"
 #include "kernels/sm90/mma.cuh"
+#include "kernels/sm90/turns.cuh"
 
 namespace cake_moe::sm90::fc1 {
 
@@ -14,6 +15,9 @@ struct Position {
   RingPosition<C::kWeightSlots> weights;
   RingPosition<C::kTokenSlots> tokens;
 };
+
+template <typename C>
+using Turns = sm90::Turns<C::kConsumers, C::kTurnBarrier>;
 
 // Shifted scales of a lane's two rows for the four segments of a stage.
 struct StageScales {
@@ -61,7 +65,7 @@ __device__ __forceinline__ void clear_columns(float (&acc)[kCount]) {
 
 // acc = weights[64 rows of the subtile] * tokens, over all of K, for the first kN tokens. Leaves every slot released.
 template <typename C, int kN>
-__device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, int subtile,
+__device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, const Turns<C>& turns, int subtile,
                                            float (&acc)[C::kTokens / 2]) {
   const bool first_lane = threadIdx.x % 32 == 0;
   clear_columns<kN>(acc);
@@ -86,7 +90,9 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
       if constexpr (C::kWarpMma) {
         multiply_segment<kN>(acc, a, tokens + segment * C::kSegmentBytes);
       } else {
+        turns.take();
         start_segment<kN>(acc, a, ptx::swizzle128_descriptor(tokens) + (segment * C::kSegmentBytes >> 4));
+        turns.pass();
       }
       if (segment + 1 == C::kSegments) {
         __syncwarp();  // every lane has its last weights in registers
@@ -107,12 +113,16 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
 
 // Releases every slot of a unit of which the warp has no rows. It waits for each, so as not to arrive twice in a phase.
 template <typename C>
-__device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at) {
+__device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at, const Turns<C>& turns) {
   const bool first_lane = threadIdx.x % 32 == 0;
 #pragma unroll 1
   for (int stage = 0; stage < C::kStages; ++stage) {
     ptx::mbarrier_wait(&shared.weights_arrived[at.weights.slot], at.weights.phase);
     ptx::mbarrier_wait(&shared.tokens_arrived[at.tokens.slot], at.tokens.phase);
+    for (int segment = 0; !C::kWarpMma && segment < C::kSegments; ++segment) {
+      turns.take();
+      turns.pass();
+    }
     __syncwarp();
     if (first_lane) {
       ptx::mbarrier_arrive(&shared.weights_consumed[at.weights.slot]);
@@ -125,12 +135,12 @@ __device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at) {
 
 // By MMAs no wider than the tile's rows need. `rows` is the same in the whole warpgroup.
 template <typename C, int kN = C::kTokens>
-__device__ __forceinline__ void accumulate_rows(Shared<C>& shared, Position<C>& at, int subtile, int rows,
-                                                float (&acc)[C::kTokens / 2]) {
+__device__ __forceinline__ void accumulate_rows(Shared<C>& shared, Position<C>& at, const Turns<C>& turns, int subtile,
+                                                int rows, float (&acc)[C::kTokens / 2]) {
   if constexpr (kN > C::kLeastTokens) {
-    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, subtile, rows, acc);
+    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, turns, subtile, rows, acc);
   }
-  accumulate<C, kN>(shared, at, subtile, acc);
+  accumulate<C, kN>(shared, at, turns, subtile, acc);
 }
 
 }  // namespace cake_moe::sm90::fc1
