@@ -1,5 +1,5 @@
-// Warpgroups that multiply in turn: while one feeds the tensor cores out of its registers, the others dequantise. Left to
-// themselves they run in phase, and the times of both add up.
+// Warpgroups that multiply in turn: while one feeds the tensor cores out of its registers, the others dequantise. Left
+// to themselves they run in phase, and the times of both add up.
 #pragma once
 
 #include "kernels/ptx/sync.cuh"
@@ -26,6 +26,14 @@ class Turns {
  private:
   static constexpr int kThreads = 2 * 128;
   int group_;
+};
+
+// For groups that multiply whenever they can.
+struct NoTurns {
+  __device__ __forceinline__ explicit NoTurns(int = 0) {}
+  __device__ __forceinline__ void take() const {}
+  __device__ __forceinline__ void pass() const {}
+  __device__ __forceinline__ void end() const {}
 };
 
 }  // namespace cake_moe::sm90

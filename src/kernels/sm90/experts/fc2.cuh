@@ -48,7 +48,8 @@ __device__ __forceinline__ void consume_fc2(const Args& args, Shared& shared, in
     ptx::mbarrier_wait(&shared.slot_arrived[group][ring.slot], ring.phase);
     float acc[4];
     if (active) {
-      fc2::accumulate<Fc2, kTokens>(shared.slots[group][ring.slot].fc2, hidden, item.unit % kFc2SlotUnits + unit, acc);
+      fc2::accumulate<Fc2, kTokens>(shared.slots[group][ring.slot].fc2, hidden, NoTurns{},
+                                    item.unit % kFc2SlotUnits + unit, acc);
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[group][ring.slot]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/sm90/fc1/shared.cuh"
 #include "kernels/sm90/mma.cuh"
@@ -17,7 +18,7 @@ struct Position {
 };
 
 template <typename C>
-using Turns = sm90::Turns<C::kConsumers, C::kTurnBarrier>;
+using Turns = std::conditional_t<C::kWarpMma, NoTurns, sm90::Turns<C::kConsumers, C::kTurnBarrier>>;
 
 // Shifted scales of a lane's two rows for the four segments of a stage.
 struct StageScales {
@@ -119,7 +120,7 @@ __device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at, co
   for (int stage = 0; stage < C::kStages; ++stage) {
     ptx::mbarrier_wait(&shared.weights_arrived[at.weights.slot], at.weights.phase);
     ptx::mbarrier_wait(&shared.tokens_arrived[at.tokens.slot], at.tokens.phase);
-    for (int segment = 0; !C::kWarpMma && segment < C::kSegments; ++segment) {
+    for (int segment = 0; segment < C::kSegments; ++segment) {
       turns.take();
       turns.pass();
     }

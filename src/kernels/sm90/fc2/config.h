@@ -22,6 +22,8 @@ struct Config {
 
   static constexpr int kFinalizeChunks = kConsumers == 4 ? 1 : 2;  // of a thread that finalises
 
+  static constexpr int kTurnBarrier = 2;  // the first of the named barriers of Turns; 1: all consumers
+
   // Token columns of a tile's MMAs: the fewest of kLeastColumns, + kColumnStep, .. that hold its rows. Below 64 the
   // MMAs are not what takes the time.
   static constexpr int kColumnStep = 8;

@@ -13,16 +13,16 @@ namespace cake_moe::sm90::fc2 {
 
 // `group`'s rows of the unit in the slot. Every consumer takes the same branch: all work on one tile.
 template <typename C, int kN = C::kTokens>
-__device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& shared, int slot, int group,
-                                                const int4& tile, float factor, int first_column) {
+__device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& shared, const Turns<C>& turns, int slot,
+                                                int group, const int4& tile, float factor, int first_column) {
   if constexpr (kN > C::kLeastColumns) {
     if (tile.z <= kN - C::kColumnStep) {
-      compute_subtile<C, kN - C::kColumnStep>(args, shared, slot, group, tile, factor, first_column);
+      compute_subtile<C, kN - C::kColumnStep>(args, shared, turns, slot, group, tile, factor, first_column);
       return;
     }
   }
   float acc[kN / 2];
-  accumulate<C, kN>(shared.slots[slot], shared.tokens, group, acc);
+  accumulate<C, kN>(shared.slots[slot], shared.tokens, turns, group, acc);
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.unit_consumed[slot]);
   store_subtile<C, kN>(args, tile, factor, first_column, acc);
 }
@@ -30,6 +30,7 @@ __device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& sha
 template <typename C>
 __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, const Schedule& schedule, int group) {
   RingPosition<C::kSlots> at;
+  const Turns<C> turns(group);
   int current = -1;
   int4 tile{};
   float factor = 0.0f;
@@ -44,9 +45,11 @@ __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, con
       ptx::named_barrier(1, C::kConsumerThreads);  // the tile is complete
     }
     ptx::mbarrier_wait(&shared.unit_arrived[at.slot], at.phase);
-    compute_subtile<C>(args, shared, at.slot, group, tile, factor, unit % C::kRowBlocks * C::kUnitRows + 64 * group);
+    compute_subtile<C>(args, shared, turns, at.slot, group, tile, factor,
+                       unit % C::kRowBlocks * C::kUnitRows + 64 * group);
     at.advance();
   });
+  turns.end();
 }
 
 template <typename C>

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/fc2/args.h"
 #include "kernels/sm90/fc2/schedule.cuh"
 #include "kernels/sm90/mma.cuh"
+#include "kernels/sm90/turns.cuh"
 
 namespace cake_moe::sm90::fc2 {
 
@@ -119,10 +121,13 @@ __device__ __forceinline__ int stored_row(int warp, int r) {
   return 32 * (warp / 2) + 16 * (column % 2) + 4 * (warp % 2) + column / 2;
 }
 
+template <typename C>
+using Turns = std::conditional_t<C::kConsumers == 4, sm90::Turns<C::kConsumers, C::kTurnBarrier>, NoTurns>;
+
 // By kN of the tile's columns.
-template <typename C, int kN>
-__device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot, const uint8_t* tokens, int subtile,
-                                           float (&acc)[kN / 2]) {
+template <typename C, int kN, typename Order>
+__device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot, const uint8_t* tokens,
+                                           const Order& turns, int subtile, float (&acc)[kN / 2]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int t = lane % 4, row = 64 * subtile + stored_row(warp, lane / 4);
   const uint8_t* weights = slot.weights + row * kFc2RowBytes + t * 16;
@@ -148,7 +153,9 @@ __device__ __forceinline__ void accumulate(const typename Shared<C>::Slot& slot,
       if constexpr (C::kWarpMma) {
         multiply_segment<kN>(acc, a[half & kLast], address + (2 * i + half) * C::kSegmentBytes);
       } else {
+        turns.take();
         start_segment<kN>(acc, a[half & kLast], descriptor + (2 * i + half) * (C::kSegmentBytes >> 4));
+        turns.pass();
         ptx::wgmma_wait<kLast>();
       }
     }
