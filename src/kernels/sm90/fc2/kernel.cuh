@@ -1,6 +1,6 @@
-// FC2 and finalise. A unit is one token tile by kUnitRows stored weight rows, half of them for each consumer warpgroup;
-// the ring lets one warpgroup run ahead, so that one stores while the other multiplies. The tile's tokens stay in
-// shared memory for all of its units.
+// FC2 and finalise. A unit is one token tile by kUnitRows stored weight rows, 64 of them for each consumer warpgroup;
+// the ring lets one warpgroup run ahead, so that one stores while another multiplies. The tile's tokens stay in shared
+// memory for all of its units.
 //
 //   producer  --- unit_arrived[slot] --->  consumers   (weights and scales by bulk copies)
 //   producer  <-- unit_consumed[slot] ---  consumers   (one arrival a warp)
