@@ -28,6 +28,7 @@ struct Config {
   static constexpr bool kWordsAhead = kTokens <= 96;
 
   static constexpr int kTurnBarrier = 1 + kConsumers;  // the first of the named barriers of Turns; before: epilogues
+  static constexpr int kFragments = kTokens <= 64 ? 2 : 1;  // of a warpgroup, as registers allow: one is multiplied
 
   // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
   // ring of their own.
