@@ -46,7 +46,7 @@ unsigned set_attributes(const LaunchShape& shape, CUlaunchAttribute (&attributes
 
 }  // namespace
 
-// By the driver's function: the runtime's takes 0.6 us more of the host's time (docs/performance.md).
+// By the driver's function: the runtime's takes 0.6 us more of the host's time (docs/architecture.md).
 const char* launch_function(const void* kernel, const LaunchShape& shape, cudaStream_t stream, void** arguments) {
   static const auto driver_launch =
       reinterpret_cast<PFN_cuLaunchKernelEx_v11060>(find_driver_function("cuLaunchKernelEx", 11060));
