@@ -44,6 +44,8 @@ struct Constants {
         encode(__ldg(&args.encode[expert])),
         beta(__ldg(&args.beta[expert])),
         linear_beta(__ldg(&args.linear_beta[expert])) {}
+  __device__ Constants(float alpha_, float encode_, float beta_, float linear_beta_)
+      : alpha(alpha_), encode(encode_), beta(beta_), linear_beta(linear_beta_) {}
 };
 
 // SiTU of raw accumulators that carry 1 / unshift, a power of two.

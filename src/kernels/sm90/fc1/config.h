@@ -27,6 +27,8 @@ struct Config {
   // Weights of the next segment are read while one is multiplied, where registers allow.
   static constexpr bool kWordsAhead = kTokens <= 96;
 
+  static constexpr int kFragments = kTokens <= 64 ? 2 : 1;  // of a warpgroup in flight, as registers allow
+
   // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
   // ring of their own.
   static constexpr int kStageK = 256;
@@ -49,7 +51,8 @@ struct Config {
 
   static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kExchangeBytes - 256;
   static constexpr int kFit = (kFreeBytes - 2 * kTokenBytes) / kStageBytes;
-  static constexpr int kWeightSlots = kFit < 5 ? kFit : 5;
+  static constexpr int kMostSlots = !kWide ? 5 : kTokens <= 64 ? 3 : 2;  // more serve better as slots of tokens
+  static constexpr int kWeightSlots = kFit < kMostSlots ? kFit : kMostSlots;
   static constexpr int kFitTokens = (kFreeBytes - kWeightSlots * kStageBytes) / kTokenBytes;
   static constexpr int kTokenSlots = kFitTokens < 8 ? kFitTokens : 8;
 

@@ -7,82 +7,54 @@
 
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/fc1/activation.cuh"
+#include "kernels/sm90/fc1/requantize.cuh"
 #include "kernels/sm90/fc1/shared.cuh"
-#include "numerics/nvfp4.h"
 
 namespace cake_moe::sm90::fc1 {
 
-// SiTU of a thread's first accumulators, which are those of a pass; by far most calls take no branch.
+// SiTU of a thread's first accumulators, which are those of a pass of `rows` tokens; by far most calls take no branch
+// but the one that leaves out eight tokens that are not there.
 template <typename C>
-__device__ __forceinline__ void activate(const Activation& act, const float (&acc)[C::kTokens / 2], float* values) {
-  constexpr int kValues = C::kPassTokens / 4;
-  float results[kValues];
+__device__ __forceinline__ void activate(const Activation& act, const float (&acc)[C::kTokens / 2], int rows,
+                                         float* values) {
   bool regular = act.beta.regular() && act.linear_beta.regular();
 #pragma unroll
-  for (int i = 0; i < kValues; ++i) {
-    const int j = 4 * (i / 2) + i % 2;
-    results[i] = act(acc[j + 2], acc[j], &regular);
-  }
+  for (int j = 0; j < C::kPassTokens / 2; j += 4) {
+    if (2 * j >= rows) break;
 #pragma unroll
-  for (int i = 0; i < kValues; ++i) values[(8 * (i / 2) + i % 2) * C::kExchangePitch] = results[i];
+    for (int i = 0; i < 2; ++i) {
+      values[(2 * j + i) * C::kExchangePitch] = act(acc[j + i + 2], acc[j + i], &regular);
+    }
+  }
   if (regular) return;
+  // Rare, so in little code: a rolled loop, whose registers move down since they have no index.
+  constexpr int kValues = C::kPassTokens / 4;
+  float gates[kValues], ups[kValues];
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
     const int j = 4 * (i / 2) + i % 2;
-    values[(8 * (i / 2) + i % 2) * C::kExchangePitch] = act.exact(acc[j + 2], acc[j]);
+    gates[i] = acc[j + 2];
+    ups[i] = acc[j];
   }
-}
-
-// Four lanes requantise a block; lane `part` encodes `v`, features 4 * part .. 4 * part + 3. factor_of(scale) is
-// hidden_block_factor. Called by whole warps.
-template <typename FactorOf>
-__device__ __forceinline__ void requantize_block(const float (&v)[4], int part, float encode, const FactorOf& factor_of,
-                                                 bool store, uint8_t* codes, uint8_t* scale) {
-  float amax =
-      max_magnitude(max_magnitude(abs_bits(v[0]), abs_bits(v[1])), max_magnitude(abs_bits(v[2]), abs_bits(v[3])));
-  amax = max_magnitude(amax, __shfl_xor_sync(~0u, amax, 1));
-  amax = max_magnitude(amax, __shfl_xor_sync(~0u, amax, 2));
-  const bool nan = is_nan(amax);
-  const uint8_t block_scale = hidden_block_scale(amax, encode);
-  const float factor = factor_of(block_scale);
-  uint32_t word = 0;
+#pragma unroll 1
+  for (int i = 0; i < kValues; ++i) {
+    values[(8 * (i / 2) + i % 2) * C::kExchangePitch] = act.exact(gates[0], ups[0]);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) word |= encode_e2m1(mul_rn(v[i], factor)) << 4 * i;
-  if (!store) return;
-  reinterpret_cast<uint16_t*>(codes)[part] = static_cast<uint16_t>(nan ? 0 : word);
-  if (part == 0) *scale = nan ? kE4m3Nan : block_scale;
-}
-
-__device__ __forceinline__ void requantize_block(const float (&v)[4], int part, float encode, bool store,
-                                                 uint8_t* codes, uint8_t* scale) {
-  const auto factor_of = [&](uint8_t block_scale) { return hidden_block_factor(block_scale, encode); };
-  requantize_block(v, part, encode, factor_of, store, codes, scale);
-}
-
-// Requantises the 32 features of a pass; two planes in turn let the next pass begin before every warp has read this
-// one.
-template <typename C>
-__device__ __forceinline__ void store_pass(const Args& args, const float* values, const float* factors, float encode,
-                                           int first_block, int64_t first_row, int rows) {
-  const int thread = threadIdx.x % 128;
-  if (thread >= 8 * C::kPassTokens) return;
-  const int token = thread / 8, block = thread / 4 % 2, part = thread % 4;
-  const float* from = values + token * C::kExchangePitch + kGroup * block;  // even features, then odd ones
-  const float2 even = reinterpret_cast<const float2*>(from)[part];
-  const float2 odd = reinterpret_cast<const float2*>(from + kGroup / 2)[part];
-  const int64_t row = first_row + token;
-  requantize_block(
-      {even.x, odd.x, even.y, odd.y}, part, encode, [&](uint8_t scale) { return factors[scale]; }, token < rows,
-      args.hq + row * kFc2RowBytes + 8 * (first_block + block), args.hs + row * kFc2Groups + first_block + block);
+    for (int k = 0; k + 1 < kValues; ++k) {
+      gates[k] = gates[k + 1];
+      ups[k] = ups[k + 1];
+    }
+  }
 }
 
 // Consumes the accumulators: a rolled loop that moves them down by a pass at a time, since unrolled passes would not
-// fit the instruction cache and registers have no index.
+// fit the instruction cache and registers have no index. Two planes in turn let the next pass begin before every warp
+// has read this one.
 template <typename C>
 __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, int subtile,
-                                           const Unit& unit, float (&acc)[C::kTokens / 2]) {
+                                           const Unit& unit, const Constants& constants, float (&acc)[C::kTokens / 2]) {
   constexpr int kPass = C::kPassTokens, kPassValues = kPass / 2;
-  const Activation act(Constants(args, unit.expert));
+  const Activation act(constants);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   auto& exchange = shared.exchange[group];
   ptx::named_barrier(1 + group, 128);  // every warp is done with the previous unit
@@ -90,16 +62,29 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
   for (int scale = thread; scale < 256; scale += 128) {
     exchange.factors[scale] = hidden_block_factor(static_cast<uint8_t>(scale), act.encode);
   }
-  const int own = 2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4;
-  const int first_block = (unit.row_block * C::kTileRows + 64 * subtile) / 32;
+  float* activated =
+      exchange.values[0] + 2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4;
+  // As a quarter of a block, a thread requantises four features of one token of a pass.
+  const int token = thread / 8, block = thread / 4 % 2, part = thread % 4;
+  const int64_t row = unit.first_row + token;
+  const int column = (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
+  const float* quarter = exchange.values[0] + token * C::kExchangePitch + kGroup * block + 2 * part;
+  uint8_t* codes = args.hq + row * kFc2RowBytes + 8 * column;
+  uint8_t* scales = args.hs + row * kFc2Groups + column;
   int plane = 0;
 #pragma unroll 1
-  for (int token = 0; token < unit.rows; token += kPass) {
-    float* values = exchange.values[plane];
-    activate<C>(act, acc, values + own);
+  for (int rows = unit.rows; rows > 0; rows -= kPass) {
+    activate<C>(act, acc, rows, activated + plane);
     ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
-    store_pass<C>(args, values, exchange.factors, act.encode, first_block, unit.first_row + token, unit.rows - token);
-    plane ^= 1;
+    if (thread < 8 * kPass) {
+      const auto factor_of = [&](uint8_t scale) { return exchange.factors[scale]; };
+      const float* v = quarter + plane;  // even features, then odd ones
+      requantize_block({v[0], v[kGroup / 2], v[1], v[kGroup / 2 + 1]}, part, act.encode, factor_of, token < rows, codes,
+                       scales);
+    }
+    codes += kPass * kFc2RowBytes;
+    scales += kPass * kFc2Groups;
+    plane ^= C::kPlaneFloats;
 #pragma unroll
     for (int j = 0; j + kPassValues < C::kTokens / 2; ++j) acc[j] = acc[j + kPassValues];
   }

@@ -18,9 +18,10 @@ __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int
   schedule.for_each(args, [&](const Unit& unit) {
     if (group >= unit.subtiles) return skip_unit(shared, at);
     const int subtile = unit.first_subtile + group;
+    const SpreadConstants constants(args, unit.expert);
     float acc[C::kTokens / 2];
     accumulate_rows(shared, at, subtile, __shfl_sync(~0u, unit.rows, 0), acc);
-    store_unit<C>(args, shared, group, subtile, unit, acc);
+    store_unit<C>(args, shared, group, subtile, unit, constants, acc);
   });
 }
 

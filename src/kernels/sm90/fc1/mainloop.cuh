@@ -63,6 +63,7 @@ __device__ __forceinline__ void clear_columns(float (&acc)[kCount]) {
 template <typename C, int kN>
 __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, int subtile,
                                            float (&acc)[C::kTokens / 2]) {
+  constexpr int kLast = C::kWarpMma ? 0 : C::kFragments - 1;  // groups of MMAs in flight
   const bool first_lane = threadIdx.x % 32 == 0;
   clear_columns<kN>(acc);
 #pragma unroll 1
@@ -72,10 +73,11 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
     ptx::mbarrier_wait(&shared.weights_arrived[at.weights.slot], at.weights.phase);
     const StageScales scales = load_scales<C>(weights, subtile);
     Words words;
+    uint32_t fragments[kLast + 1][kSteps][4];
     if constexpr (C::kWordsAhead) words = load_words<C>(weights, subtile, 0);
 #pragma unroll
     for (int segment = 0; segment < C::kSegments; ++segment) {
-      uint32_t a[kSteps][4];
+      auto& a = fragments[segment & kLast];
       if constexpr (!C::kWordsAhead) words = load_words<C>(weights, subtile, segment);
       dequantize_segment(words.low.x, words.low.y, scales.of(0, segment), words.high.x, words.high.y,
                          scales.of(1, segment), a);
@@ -94,7 +96,13 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
       } else if constexpr (C::kWordsAhead) {
         words = load_words<C>(weights, subtile, segment + 1);
       }
-      if constexpr (!C::kWarpMma) ptx::wgmma_wait<0>();
+      if constexpr (!C::kWarpMma) {
+        if (segment + 1 < C::kSegments) {
+          ptx::wgmma_wait<kLast>();
+        } else {
+          ptx::wgmma_wait<0>();
+        }
+      }
     }
     __syncwarp();
     if (first_lane) ptx::mbarrier_arrive(&shared.tokens_consumed[at.tokens.slot]);

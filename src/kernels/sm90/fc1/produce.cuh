@@ -18,6 +18,7 @@ __device__ __forceinline__ void produce_weights(const Args& args, const CUtensor
   schedule.for_each(args, [&](const Unit& u) {
     const int row = u.expert * kFc1Rows + u.row_block * C::kTileRows;
     const uint8_t* scales = args.scales + int64_t{row / 128} * (128 * kFc1Groups);
+#pragma unroll 1
     for (int stage = 0; stage < C::kStages; ++stage) {
       auto& slot = shared.weights[at.slot];
       uint64_t* arrived = &shared.weights_arrived[at.slot];

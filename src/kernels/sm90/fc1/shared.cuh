@@ -48,15 +48,20 @@ struct Schedule {
   template <typename Body>
   __device__ __forceinline__ void for_each(const Args& args, const Body& body) const {
     const int cta = blockIdx.x, all = rounds + (cta < left * parts);
+    const auto ctas_of = [this](int round) { return round < rounds ? 1 : parts; };
+    const auto index_of = [&](int round) { return round * static_cast<int>(gridDim.x) + cta / ctas_of(round); };
+    const auto tile_of = [&](int round) { return __ldcg(&args.tiles[index_of(round) / C::kRowBlocks]); };
+    if (all == 0) return;
+    int4 next = tile_of(0);
 #pragma unroll 1
     for (int round = 0; round < all; ++round) {
-      const int ctas = round < rounds ? 1 : parts, subtiles = C::kConsumers / ctas;
-      const int index = round * gridDim.x + cta / ctas;
-      const int4 tile = __ldcg(&args.tiles[index / C::kRowBlocks]);
+      const int4 tile = next;
+      if (round + 1 < all) next = tile_of(round + 1);  // a unit ahead: the whole CTA would wait for it
+      const int ctas = ctas_of(round), subtiles = C::kConsumers / ctas;
       body(Unit{.expert = tile.x,
                 .first_row = tile.y,
                 .rows = tile.z,
-                .row_block = index % C::kRowBlocks,
+                .row_block = index_of(round) % C::kRowBlocks,
                 .first_subtile = cta % ctas * subtiles,
                 .subtiles = subtiles});
     }

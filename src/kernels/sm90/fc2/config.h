@@ -13,7 +13,7 @@ struct Config {
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
   static constexpr int kConsumers = kWide && kTokens <= 96 ? 4 : 2;  // warpgroups, each with 64 rows of every unit
-  static constexpr int kBuffers = kConsumers == 4 ? 1 : 2;           // A fragments in flight of a warpgroup
+  static constexpr int kBuffers = kConsumers == 4 && kTokens > 64 ? 1 : 2;  // A fragments in flight of a warpgroup
   static constexpr int kConsumerThreads = kConsumers * 128;
   static constexpr int kProducerWarps = kConsumers == 4 ? 4 : 1;  // one works; registers move between whole warpgroups
   static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;

@@ -8,6 +8,7 @@
 
 #include "kernels/sm90/fc2/epilogue.cuh"
 #include "kernels/sm90/fc2/finish.cuh"
+#include "kernels/sm90/spread.cuh"
 
 namespace cake_moe::sm90::fc2 {
 
@@ -29,20 +30,24 @@ __device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& sha
 
 template <typename C>
 __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, const Schedule& schedule, int group) {
+  const auto tile_of = [](int unit) { return unit / C::kRowBlocks; };
+  const auto request = [&](int index) {
+    return Spread(__ldcg(reinterpret_cast<const int*>(&args.tiles[index]) + threadIdx.x % 4));
+  };
   RingPosition<C::kSlots> at;
   int current = -1;
   int4 tile{};
   float factor = 0.0f;
-  schedule.for_each([&](int unit) {
-    if (unit / C::kRowBlocks != current) {
-      current = unit / C::kRowBlocks;
-      tile = __ldcg(&args.tiles[current]);
+  Spread<int> upcoming;
+  if (schedule.first < schedule.limit) upcoming = request(tile_of(schedule.first));
+  schedule.for_each([&](int unit, int next) {
+    if (tile_of(unit) != current) {
+      current = tile_of(unit);
+      tile = {upcoming[0], upcoming[1], upcoming[2], 0};
       factor = __ldg(&args.alpha[tile.x]) * kUnshift;
-      ptx::named_barrier(1, C::kConsumerThreads);  // no warpgroup multiplies the previous tile any more
       load_tokens(args, shared, tile);
-      ptx::fence_async_shared();
-      ptx::named_barrier(1, C::kConsumerThreads);  // the tile is complete
     }
+    if (next >= 0 && tile_of(next) != current) upcoming = request(tile_of(next));
     ptx::mbarrier_wait(&shared.unit_arrived[at.slot], at.phase);
     compute_subtile<C>(args, shared, at.slot, group, tile, factor, unit % C::kRowBlocks * C::kUnitRows + 64 * group);
     at.advance();

@@ -44,7 +44,7 @@ __device__ __forceinline__ void produce(const Args& args, Shared<C>& shared, con
   RingPosition<C::kSlots> at;
   int current = -1;
   int64_t expert = 0;
-  schedule.for_each([&](int unit) {
+  schedule.for_each([&](int unit, int) {
     const int tile = unit / C::kRowBlocks;
     if (tile != current) {
       current = tile;
@@ -81,18 +81,19 @@ __device__ __forceinline__ void store_piece(uint8_t* tokens, int token, int piec
 }
 
 // hq, hs of the tile's rows -> fp16 operand, by all consumer threads. A warp takes 64 bytes of eight tokens at a time,
-// whose 16-byte chunks lie in different banks, and requests several before it dequantises the first. Padding tokens
-// keep what was there: they only reach accumulator columns that are never stored.
+// whose 16-byte chunks lie in different banks, and requests several before it waits for the other warps to be done with
+// the previous tile. Padding tokens keep what was there: they only reach accumulator columns that are never stored.
 template <typename C>
 __device__ __forceinline__ void load_tokens(const Args& args, Shared<C>& shared, const int4& tile) {
   constexpr int kWarps = C::kConsumerThreads / 32, kQuads = C::kPieces / 4;
-  constexpr int kItems = (C::kTokens / 8 * kQuads + kWarps - 1) / kWarps;  // of a warp
-  constexpr int kAhead = C::kConsumers == 4 && kItems > 2 ? 2 : kItems;    // as registers allow
-  const int lane = threadIdx.x % 32;
+  constexpr int kItems = (C::kTokens / 8 * kQuads + kWarps - 1) / kWarps;        // of a warp
+  constexpr int kMost = C::kConsumers == 4 ? 2 : C::kTokens > 112 ? 3 : kItems;  // as registers allow
+  constexpr int kAhead = kItems < kMost ? kItems : kMost;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const auto token_of = [lane](int item) { return item / kQuads * 8 + lane / 4; };
   const auto piece_of = [lane](int item) { return item % kQuads * 4 + lane % 4; };
 #pragma unroll 1
-  for (int first = threadIdx.x / 32; first < kItems * kWarps; first += kAhead * kWarps) {
+  for (int first = warp; first < kItems * kWarps; first += kAhead * kWarps) {
     uint4 codes[kAhead];
     uint16_t scales[kAhead];
 #pragma unroll
@@ -103,12 +104,15 @@ __device__ __forceinline__ void load_tokens(const Args& args, Shared<C>& shared,
       codes[i] = __ldcg(reinterpret_cast<const uint4*>(args.hq + row * kFc2RowBytes) + piece);
       scales[i] = __ldcg(reinterpret_cast<const uint16_t*>(args.hs + row * kFc2Groups) + piece);
     }
+    if (first == warp) ptx::named_barrier(1, C::kConsumerThreads);  // nobody multiplies the previous tile any more
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int item = first + i * kWarps, token = token_of(item);
       if (token < tile.z) store_piece<C>(shared.tokens, token, piece_of(item), codes[i], shifted_scales(scales[i]));
     }
   }
+  ptx::fence_async_shared();
+  ptx::named_barrier(1, C::kConsumerThreads);  // the tile is complete
 }
 
 // Stored row (of a subtile of 64) that lane row r of a warp's fragment holds; its second row is 8 further. Chosen so

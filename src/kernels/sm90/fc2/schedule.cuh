@@ -24,11 +24,14 @@ struct Schedule {
     }
   }
 
+  // body(unit, next): `next` is the unit that follows, or -1.
   template <typename Body>
   __device__ __forceinline__ void for_each(const Body& body) const {
     for (int run = first; run < limit; run += stride) {
       const int end = min(run + length, limit);
-      for (int unit = run; unit < end; ++unit) body(unit);
+      for (int unit = run; unit < end; ++unit) {
+        body(unit, unit + 1 < end ? unit + 1 : run + stride < limit ? run + stride : -1);
+      }
     }
   }
 };
