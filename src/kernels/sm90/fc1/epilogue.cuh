@@ -66,11 +66,9 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
       exchange.values[0] + 2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4;
   // As a quarter of a block, a thread requantises four features of one token of a pass.
   const int token = thread / 8, block = thread / 4 % 2, part = thread % 4;
-  const int64_t row = unit.first_row + token;
-  const int column = (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
   const float* quarter = exchange.values[0] + token * C::kExchangePitch + kGroup * block + 2 * part;
-  uint8_t* codes = args.hq + row * kFc2RowBytes + 8 * column;
-  uint8_t* scales = args.hs + row * kFc2Groups + column;
+  // Its block among all of hs.
+  int target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
   int plane = 0;
 #pragma unroll 1
   for (int rows = unit.rows; rows > 0; rows -= kPass) {
@@ -78,12 +76,14 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
     ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
     if (thread < 8 * kPass) {
       const auto factor_of = [&](uint8_t scale) { return exchange.factors[scale]; };
-      const float* v = quarter + plane;  // even features, then odd ones
-      requantize_block({v[0], v[kGroup / 2], v[1], v[kGroup / 2 + 1]}, part, act.encode, factor_of, token < rows, codes,
-                       scales);
+      float v[4] = {};
+      if (token < rows) {
+        const float* from = quarter + plane;  // even features, then odd ones
+        v[0] = from[0], v[1] = from[kGroup / 2], v[2] = from[1], v[3] = from[kGroup / 2 + 1];
+      }
+      requantize_block(v, part, act.encode, factor_of, token < rows, args.hq + kGroup / 2 * target, args.hs + target);
     }
-    codes += kPass * kFc2RowBytes;
-    scales += kPass * kFc2Groups;
+    target += kPass * kFc2Groups;
     plane ^= C::kPlaneFloats;
 #pragma unroll
     for (int j = 0; j + kPassValues < C::kTokens / 2; ++j) acc[j] = acc[j + kPassValues];
