@@ -25,10 +25,22 @@ def fc2_alone(problem: MoeInputs, rows: Sequence[int], sm_count: int) -> Call:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("num_tokens", "routes"), [(1, 2), (2, 3), (9, 4), (65, 3)])
+@pytest.mark.parametrize(("num_tokens", "routes"), [(1, 2), (2, 3), (4, 3), (5, 3), (9, 4), (65, 3)])
 def test_few_routes(num_tokens: int, routes: int, schedule: Schedule) -> None:
     problem = sparse(num_tokens, routes)
     call = Call(problem)
+    call.run(schedule, seed=num_tokens).raise_on_findings()
+    judge(problem, call)
+    same_bits(problem, *call.result())
+
+
+@pytest.mark.parametrize("schedule", ["random", *(pytest.param(s, marks=pytest.mark.full) for s in ("early", "late"))])
+@pytest.mark.parametrize("num_tokens", [4, 5])
+def test_experts_of_several_tiles(num_tokens: int, schedule: Schedule) -> None:
+    """Tiles that are full or just begun, routes without an expert and with one that does not exist, by one CTA."""
+    problem = crowded(num_tokens, {3: 17, 1: 8, 2: 9})
+    problem.token_selected_experts[-1, -3:] = torch.tensor([900, -1, -7])
+    call = Call(problem, sm_count=1)
     call.run(schedule, seed=num_tokens).raise_on_findings()
     judge(problem, call)
     same_bits(problem, *call.result())

@@ -23,14 +23,17 @@ struct InputArgs {
   const float* encode;  // qX, 1 element
   uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
   uint8_t* xs;          // e4m3 [M, 224]
-  uint8_t* x_half;      // fp16 [M, 3584], K order of dequant.cuh
+  uint8_t* x_half;      // fp16 [M, 3584], K order of dequant.cuh; not written for few tokens
 };
+
+struct Packet;  // packets.cuh
 
 struct Args {
   RouteArgs route;
   InputArgs input;
   fc1::Args fc1;
   fc2::Args fc2;
+  Packet* packets;  // few tokens: [16 * M, 24 blocks], in the place of x_half
 };
 
 }  // namespace cake_moe::sm90::experts

@@ -6,6 +6,7 @@
 
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/experts/args.h"
+#include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/shared.cuh"
 #include "kernels/sm90/fc1/epilogue.cuh"
 #include "kernels/sm90/fc1/mainloop.cuh"
@@ -22,6 +23,17 @@ struct Fc1Warp {
   __device__ explicit Fc1Warp(int warp)
       : group(warp / kGroupWarps), unit((warp % kGroupWarps / 2) ^ (group * (kFc1ItemUnits - 1))), half(warp % 2) {}
 };
+
+// Half of the segment's steps at a time, as multiply_segment; `tokens`: shared address of the piece of the lane's row.
+__device__ __forceinline__ void multiply_fc1_segment(float (&acc)[4], const uint32_t (&a)[kSteps][4], uint32_t tokens) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    uint32_t b[4];
+    ptx::ldmatrix_x4(b, tokens + half * (kSwizzleRowBytes / 2));
+    ptx::mma_m16n8k16(acc, a[2 * half], b[0], b[1]);
+    ptx::mma_m16n8k16(acc, a[2 * half + 1], b[2], b[3]);
+  }
+}
 
 // One stage of a warp's rows, in the K order of fc1/mainloop.cuh.
 __device__ __forceinline__ void multiply_fc1_stage(const Fc1Slot& slot, uint32_t tokens, const Fc1Warp& warp,
@@ -42,23 +54,41 @@ __device__ __forceinline__ void multiply_fc1_stage(const Fc1Slot& slot, uint32_t
       uint32_t a[kSteps][4];
       dequantize_segment(half == 0 ? low.x : low.z, half == 0 ? low.y : low.w, scales.of(0, segment),
                          half == 0 ? high.x : high.z, half == 0 ? high.y : high.w, scales.of(1, segment), a);
-      multiply_segment<kTokens>(acc, a, tokens + segment * kSegmentBytes);
+      multiply_fc1_segment(acc, a, tokens + segment * kSegmentPitch);
     }
   }
 }
 
+// A block on its way from the four lanes that requantise it to the one that stores it.
+struct StagedBlock {
+  uint2 codes;
+  alignas(8) uint8_t scale;
+};
+
 // Requantises the sixteen features of a unit for up to eight rows, four lanes a row; by one warp. `values` holds the
-// activated values of both halves as their lanes left them.
-__device__ __forceinline__ void store_block(const Args& args, const float (&values)[2][4 * 32], const Tile& tile,
-                                            int unit, float encode) {
+// activated values of both halves as their lanes left them, and is overwritten.
+template <bool kFew>
+__device__ __forceinline__ void store_block(const Args& args, float (&values)[2][4 * 32], const Tile& tile, int unit,
+                                            float encode) {
   const int lane = threadIdx.x % 32, token = lane / 4, part = lane % 4;
   const int at = 32 * (token % 2) + token / 2 + 8 * part;  // features 4 * part, + 1 of the lane row 2 * part
   const float v[] = {values[0][at], values[1][at], values[0][at + 4], values[1][at + 4]};
-  const int64_t row = tile.first_row() + token;
-  fc1::requantize_block(v, part, encode, token < tile.rows(), args.fc1.hq + row * kFc2RowBytes + 8 * unit,
-                        args.fc1.hs + row * kFc2Groups + unit);
+  StagedBlock* staged = reinterpret_cast<StagedBlock*>(values[0]);
+  __syncwarp();  // every lane has its values
+  fc1::requantize_block(v, part, encode, token < tile.rows(), reinterpret_cast<uint8_t*>(&staged[token].codes),
+                        &staged[token].scale);
+  __syncwarp();
+  if (lane >= tile.rows()) return;
+  const int row = tile.first_row() + lane;
+  const uint2 codes = staged[lane].codes;
+  const uint8_t scale = staged[lane].scale;
+  if constexpr (kFew) send(packet_of(args, row, unit), codes, scale);
+  *reinterpret_cast<uint2*>(args.fc1.hq + row * kFc2RowBytes + 8 * unit) = codes;
+  args.fc1.hs[row * kFc2Groups + unit] = scale;
 }
+static_assert(kTokens * sizeof(StagedBlock) <= sizeof(float[4 * 32]));
 
+template <bool kFew>
 __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared, Fc1Warp& warp, const Item& item,
                                                 const Tile& tile, const Constants& constants, float (&acc)[4]) {
   const int lane = threadIdx.x % 32, rows = tile.rows();
@@ -78,24 +108,45 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
   ptx::mbarrier_wait(sums_arrived, round % 2);
 #pragma unroll
   for (int j = 0; j < 4; ++j) acc[j] = add_rn(acc[j], own[32 * j]);
+  bool regular = act.beta.regular() && act.linear_beta.regular();
+  float activated[2];  // together: their chains of dependent instructions overlap
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    bool regular = act.beta.regular() && act.linear_beta.regular();
-    float v = act(acc[2 + i], acc[i], &regular);
-    if (!regular && 2 * (lane % 4) + i < rows) {
-      v = situ(acc[2 + i] * kUnshift, acc[i] * kUnshift, act.alpha, act.beta.d, act.linear_beta.d);
+  for (int i = 0; i < 2; ++i) activated[i] = act(acc[2 + i], acc[i], &regular);
+  if (!regular) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (2 * (lane % 4) + i < rows) activated[i] = act.exact(acc[2 + i], acc[i]);
     }
-    own[32 * i] = v;
   }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) own[32 * i] = activated[i];
   ptx::named_barrier(kBlockBarrier + warp.unit, 64);  // all sixteen features are in place
   if (warp.half != 0) return;
-  store_block(args, values, tile, item.unit + warp.unit, act.encode);
+  store_block<kFew>(args, values, tile, item.unit + warp.unit, act.encode);
   __syncwarp();
-  if (lane == 0) ptx::add_release(&args.route.tiles[item.tile].w, 1);
+  if (!kFew && lane == 0) ptx::add_release(&args.route.tiles[item.tile].w, 1);
 }
 
-// Returns the group's position after FC1's slots.
-__device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index) {
+// Where a lane finds its row's piece of a stage for ldmatrix, as shared addresses. Rows beyond the tile's only reach
+// accumulator columns that are never stored.
+struct StageTokens {
+  uint32_t first, of_slot, of_stage;
+
+  __device__ static StageTokens in_ring(const Shared& shared, int group) {
+    const int lane = threadIdx.x % 32;
+    return {ptx::shared_address(shared.tokens[group][0][lane % 8]) + lane / 8 * 16, kTokens * kTokenPitch, 0};
+  }
+  __device__ static StageTokens of_few(const Shared& shared, int group, const Tile& tile) {
+    const int lane = threadIdx.x % 32, row = tile.first_row() + min(lane % 8, tile.rows() - 1);
+    const int token = shared.row_routes[row] % kFewRoutes / kTopK;
+    return {ptx::shared_address(shared.input[token]) + lane / 8 * 16 + group * kStages * kStagePitch, 0, kStagePitch};
+  }
+};
+
+// `wait_for_grid` is called before a tile's results are announced. Returns the group's position after FC1's slots.
+template <bool kFew, typename Wait>
+__device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index,
+                                                const Wait& wait_for_grid) {
   Fc1Warp warp(warp_index);
   uint32_t position = 0;
   for_each_fc1_item(shared.fc1, [&](const Item& item) {
@@ -104,6 +155,8 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
     Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
     for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta})
       ptx::pin(*value);
+    const StageTokens tokens =
+        kFew ? StageTokens::of_few(shared, warp.group, tile) : StageTokens::in_ring(shared, warp.group);
     float acc[4] = {};
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
@@ -111,13 +164,15 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
       ptx::mbarrier_wait(&shared.slot_arrived[warp.group][ring.slot], ring.phase);
       if (active) {
         multiply_fc1_stage(shared.slots[warp.group][ring.slot].fc1,
-                           ptx::shared_address(shared.tokens[warp.group][ring.slot]), warp, item, acc);
+                           tokens.first + ring.slot * tokens.of_slot + stage * tokens.of_stage, warp, item, acc);
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
-    if (active) finish_fc1_item(args, shared, warp, item, tile, constants, acc);
+    wait_for_grid();
+    if (active) finish_fc1_item<kFew>(args, shared, warp, item, tile, constants, acc);
   });
+  wait_for_grid();
   return position;
 }
 

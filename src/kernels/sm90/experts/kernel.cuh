@@ -15,6 +15,13 @@
 // The waits for other CTAs need all of them resident: the launch is cooperative. The workspace's contents are undefined
 // on entry, so the counts are set here, and what orders that before their use is the grid barrier, whose state belongs
 // to the driver. The first weights are under way before it.
+//
+// Up to kFewTokens every CTA also quantises the whole input for itself, and the hidden values say by themselves that
+// they have been written. Only the clearing of these packets needs the grid barrier: CTAs arrive at their start and
+// wait when FC1's first sums are complete.
+//
+//   weight and FC1 warps  --- prepared --------->  FC1 and token warps   (routed, quantised)
+//   FC1 warps             --- packets ---------->  hidden warps of all CTAs
 #pragma once
 
 #include <cooperative_groups.h>
@@ -23,16 +30,20 @@
 
 #include "kernels/sm90/experts/fc1.cuh"
 #include "kernels/sm90/experts/fc2.cuh"
+#include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/route.cuh"
+#include "kernels/sm90/experts/route_few.cuh"
 #include "kernels/sm90/experts/tokens.cuh"
 #include "kernels/sm90/experts/weights.cuh"
 
 namespace cake_moe::sm90::experts {
 
+// Of few tokens FC1's do not lie in the ring.
+template <bool kFew>
 __device__ __forceinline__ void init_barriers(Shared& shared) {
   for (int group = 0; group < kGroups; ++group) {
     for (int slot = 0; slot < kGroupSlots; ++slot) {
-      ptx::mbarrier_init(&shared.slot_arrived[group][slot], 1 + 32);
+      ptx::mbarrier_init(&shared.slot_arrived[group][slot], kFew ? 1 : 1 + 32);
       ptx::mbarrier_init(&shared.slot_consumed[group][slot], kGroupWarps);
     }
   }
@@ -41,39 +52,90 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
     ptx::mbarrier_init(&shared.hidden_arrived[buffer], 1);
     ptx::mbarrier_init(&shared.hidden_consumed[buffer], kConsumerWarps);
   }
+  ptx::mbarrier_init(&shared.prepared, kConsumerWarps + kGroups);
   ptx::mbarrier_init_fence();
 }
 
+// Arrives when it is made. `wait` may be called any number of times, the first by all threads of the CTA; making it and
+// that wait are also barriers of the CTA.
+class GridBarrier {
+ public:
+  __device__ GridBarrier() : grid_(cooperative_groups::this_grid()), arrival_(grid_.barrier_arrive()) {}
+  __device__ __forceinline__ void wait() {
+    if (!waited_) grid_.barrier_wait(std::move(arrival_));
+    waited_ = true;
+  }
+
+ private:
+  cooperative_groups::grid_group grid_;
+  cooperative_groups::grid_group::arrival_token arrival_;
+  bool waited_ = false;
+};
+
+// By the consumer warps, whose index is `consumer`: what has to precede the grid barrier.
+__device__ __forceinline__ void prepare(const Args& args, Shared& shared, int consumer) {
+  if (consumer < kGroupWarps) {
+    route(args.route, shared);
+  } else {
+    quantize_tokens(args.input, args.route.num_tokens, consumer - kGroupWarps, kGroupWarps);
+  }
+}
+
+__device__ __forceinline__ void arrive_prepared(Shared& shared) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.prepared);
+}
+
+// kFew: at most kFewTokens. An instance of its own, since the code of both would not fit the instruction cache.
+template <bool kFew>
 __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     cake_moe_sm90_experts(const Args args, const __grid_constant__ WeightMaps maps) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), consumer = warp - kConsumerWarp;
+  const bool is_consumer = warp >= kConsumerWarp && warp < kWeightWarp;
+  const bool is_weight = warp >= kWeightWarp && warp < kTokenWarp;
   ptx::grid_launch_dependents();
-  if (warp < kGroupWarps) {
-    route(args.route, shared);
-  } else if (warp < kConsumerWarps) {
-    quantize_tokens(args.input, args.route.num_tokens, warp - kGroupWarps, kGroupWarps);
-  } else if (threadIdx.x == 32 * kWeightWarp) {
+  const int32_t id = kFew && is_weight ? load_id(args.route) : kNoRoute;  // requested before anything waits
+  if (threadIdx.x == 32 * kWeightWarp) {
     ptx::prefetch_tensor_map(&maps.unit);
     ptx::prefetch_tensor_map(&maps.item);
-    init_barriers(shared);
+    init_barriers<kFew>(shared);
   }
-  const auto grid = cooperative_groups::this_grid();
-  auto arrival = grid.barrier_arrive();  // also the CTA's own: the tiles and the barriers of the rings are in place
-  const auto wait_for_grid = [&] { grid.barrier_wait(std::move(arrival)); };
-  if (warp >= kWeightWarp && warp < kTokenWarp) {
-    bring_weights(args, maps, shared, warp - kWeightWarp, wait_for_grid);
+  if constexpr (kFew) {
+    clear_packets(args);
+  } else if (is_consumer) {
+    prepare(args, shared, consumer);
+  }
+  GridBarrier grid;
+  const auto wait_for_grid = [&grid] { grid.wait(); };
+  if (is_weight) {
+    if constexpr (kFew) {
+      route_few(args.route, shared, id);
+      arrive_prepared(shared);
+    }
+    // Few tokens: what the rings hold by the time when the consumers wait.
+    const uint32_t early = kFew ? kGroupSlots + (shared.fc1.begin < shared.fc1.end ? kStages : 0) : kEarlySlots;
+    bring_weights(args, maps, shared, warp - kWeightWarp, early, !kFew, wait_for_grid);
     return;
   }
-  wait_for_grid();
-  if (warp < kConsumerWarps) {
-    const uint32_t position = consume_fc1(args, shared, warp);
-    consume_fc2(args, shared, warp, position);
-  } else if (warp < kHiddenWarp) {
-    bring_tokens(args, shared, warp - kTokenWarp);
+  if (kFew && is_consumer) {
+    quantize_few(args.input, shared, args.route.num_tokens, consumer);
+    arrive_prepared(shared);
+  }
+  if (kFew && warp != kHiddenWarp) ptx::mbarrier_wait(&shared.prepared, 0);
+  if (threadIdx.x == 32 * kTokenWarp) touch_fc2(args, shared);
+  if (!kFew || warp == kHiddenWarp) wait_for_grid();
+  if (warp == kHiddenWarp) {
+    bring_hidden<kFew>(args, shared);
+  } else if (is_consumer) {
+    const uint32_t position = consume_fc1<kFew>(args, shared, consumer, wait_for_grid);
+    consume_fc2(args, shared, consumer, position);
+  } else if constexpr (kFew) {
+    write_expert_offsets(args.route, shared);
+    wait_for_grid();
   } else {
-    bring_hidden(args, shared);
+    bring_tokens(args, shared, warp - kTokenWarp);
   }
 }
 

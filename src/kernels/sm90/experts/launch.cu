@@ -59,19 +59,26 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .finalize = {},
       .num_tokens = params.num_tokens,
   };
+  args.packets = section<Packet>(params, plan, Section::kXHalf);
   return args;
+}
+
+const char* load_instance(void (*kernel)(Args, WeightMaps)) {
+  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  int ctas = 0;
+  status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kernel, kThreads, sizeof(Shared));
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  return ctas >= kCtasPerSm ? nullptr : "sm_90a experts: an SM cannot hold the CTAs that must run together";
 }
 
 }  // namespace
 
 const char* load() {
-  cudaError_t status =
-      cudaFuncSetAttribute(cake_moe_sm90_experts, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  if (status != cudaSuccess) return cudaGetErrorString(status);
-  int ctas = 0;
-  status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, cake_moe_sm90_experts, kThreads, sizeof(Shared));
-  if (status != cudaSuccess) return cudaGetErrorString(status);
-  return ctas >= kCtasPerSm ? nullptr : "sm_90a experts: an SM cannot hold the CTAs that must run together";
+  for (const auto kernel : {cake_moe_sm90_experts<false>, cake_moe_sm90_experts<true>}) {
+    if (const char* error = load_instance(kernel)) return error;
+  }
+  return nullptr;
 }
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
@@ -91,7 +98,8 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
                              .smem_bytes = sizeof(Shared),
                              .pdl = stage.pdl,
                              .cooperative = true};
-  return launch(cake_moe_sm90_experts, shape, static_cast<cudaStream_t>(stream), arguments(params, plan), maps);
+  const auto kernel = params.num_tokens <= kFewTokens ? cake_moe_sm90_experts<true> : cake_moe_sm90_experts<false>;
+  return launch(kernel, shape, static_cast<cudaStream_t>(stream), arguments(params, plan), maps);
 }
 
 }  // namespace cake_moe::sm90::experts

@@ -14,6 +14,7 @@ namespace cake_moe::sm90::experts {
 inline constexpr int kRouteBarrier = 13;
 
 __device__ __forceinline__ void route_barrier() { ptx::named_barrier(kRouteBarrier, kRouteThreads); }
+__device__ __forceinline__ int route_thread() { return threadIdx.x - 32 * kConsumerWarp; }
 __device__ __forceinline__ bool is_route_writer() { return blockIdx.x == gridDim.x - 1; }
 
 // Sums over experts, in one word that a scan can add.
@@ -28,7 +29,7 @@ struct Totals {
 
 // Exclusive sums over the threads, and the total.
 __device__ __forceinline__ Totals exclusive_scan(const Totals& value, RouteScratch& scratch, Totals& total) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, warp = route_thread() / 32;
   uint32_t sum = value.word;
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
@@ -47,17 +48,29 @@ __device__ __forceinline__ Totals exclusive_scan(const Totals& value, RouteScrat
   return Totals(sum - value.word);
 }
 
+// Bit i: i divides n.
+constexpr uint64_t divisors(int n) {
+  uint64_t bits = 0;
+  for (int i = 1; i <= n; ++i) bits |= uint64_t{n % i == 0} << i;
+  return bits;
+}
+
+struct Ctas {
+  __device__ int quotient(int n) const { return n / static_cast<int>(gridDim.x); }
+};
+
 // The CTA's share of a GEMM: equal numbers of units where they divide a tile, else equal parts rounded to units.
-__device__ __forceinline__ Share share_of(int tiles, int units_of_tile) {
-  const int ctas = gridDim.x, cta = blockIdx.x, all = tiles * units_of_tile;
-  const int most = (all + ctas - 1) / ctas;
-  if (most > 0 && units_of_tile % most == 0) return {min(all, cta * most), min(all, (cta + 1) * most)};
-  return {all * cta / ctas, all * (cta + 1) / ctas};
+template <int kUnits, typename AllCtas>
+__device__ __forceinline__ Share share_of(int tiles, const AllCtas& ctas) {
+  static_assert(kUnits < 64);
+  const int cta = blockIdx.x, all = tiles * kUnits, most = ctas.quotient(all + gridDim.x - 1);
+  if (most < 64 && (divisors(kUnits) >> most & 1) != 0) return {min(all, cta * most), min(all, (cta + 1) * most)};
+  return {static_cast<int>(ctas.quotient(all * cta)), static_cast<int>(ctas.quotient(all * (cta + 1)))};
 }
 static_assert(int64_t{kMaxRoutes} * kFc2Units * kMaxCtas <= INT32_MAX);
 
 __device__ __forceinline__ void count_routes(const RouteArgs& args, Shared& shared) {
-  const int routes = args.num_tokens * kTopK, thread = threadIdx.x;
+  const int routes = args.num_tokens * kTopK, thread = route_thread();
   constexpr int kRounds = kMaxRoutes / kRouteThreads;
   int32_t ids[kRounds];
 #pragma unroll
@@ -83,7 +96,7 @@ __device__ __forceinline__ void count_routes(const RouteArgs& args, Shared& shar
 // By the kRouteThreads threads of the first group.
 __device__ __forceinline__ void route(const RouteArgs& args, Shared& shared) {
   count_routes(args, shared);
-  const int first = kRouteExperts * threadIdx.x;
+  const int first = kRouteExperts * route_thread();
   uint32_t counts[kRouteExperts] = {};
   if (first < kExperts) {
 #pragma unroll
@@ -93,9 +106,9 @@ __device__ __forceinline__ void route(const RouteArgs& args, Shared& shared) {
 #pragma unroll
   for (int i = 0; i < kRouteExperts; ++i) sum.word += Totals::of_expert(counts[i]).word;
   Totals before = exclusive_scan(sum, shared.route, total);
-  if (threadIdx.x == kRouteThreads - 1) {
-    shared.fc1 = share_of(total.tiles(), kFc1Units);
-    shared.fc2 = share_of(total.tiles(), kFc2Units);
+  if (route_thread() == kRouteThreads - 1) {
+    shared.fc1 = share_of<kFc1Units>(total.tiles(), Ctas());
+    shared.fc2 = share_of<kFc2Units>(total.tiles(), Ctas());
     if (is_route_writer()) {
       args.expert_offsets[kExperts] = total.rows();
       *args.tile_count = total.tiles();

@@ -38,17 +38,22 @@ struct Share {
 
 struct Shared {
   Slot slots[kGroups][kGroupSlots];
-  // fp16 tokens, [segment][token][128 bytes], 128-byte swizzle: FC1's beside the weights of each slot, FC2's by tile.
-  alignas(1024) uint8_t tokens[kGroups][kGroupSlots][kStageTokenBytes];
   union {
-    alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];
+    alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];  // fp16 tokens of FC2 by tile, as fc2::Shared::tokens
     RouteScratch route;
+  };
+  union {                                                                    // fp16 tokens of FC1
+    alignas(16) uint8_t tokens[kGroups][kGroupSlots][kTokens][kTokenPitch];  // beside the weights of each slot
+    alignas(16) uint8_t input[kFewTokens][kInputPitch];                      // few: the whole input
   };
   float exchange[2][kFc1ItemUnits][2][4 * 32];  // [parity][unit][half of its rows]: sums of the other half of K
   uint32_t tiles[kMaxRoutes];
   int16_t ids[kMaxRoutes];  // -1 where a route has no expert
   Share fc1, fc2;
-  int32_t token_routes[kGroups][kTokens];  // of the token warps
+  int32_t token_routes[kGroups][kTokens];       // of the token warps
+  alignas(16) uint32_t route_keys[kFewRoutes];  // few: in route order
+  uint8_t row_routes[kFewRoutes];               // few: as row_route, with kFirstOfTile
+  uint64_t prepared;                            // few: routed and quantised
   uint64_t slot_arrived[kGroups][kGroupSlots];
   uint64_t slot_consumed[kGroups][kGroupSlots];
   uint64_t sums_arrived[2][kFc1ItemUnits][2];  // as exchange
@@ -62,13 +67,18 @@ struct Item {
   int tile, unit, units;
 };
 
+// Units of the next item of `left` units of a tile: as few items as there can be, of nearly equal sizes.
+__device__ __forceinline__ int next_item_units(int left) {
+  if (left <= kFc1ItemUnits) return left;
+  return left <= 6 || left == 9 ? 3 : kFc1ItemUnits;  // 5 = 3 + 2, 6 = 3 + 3, 9 = 3 + 3 + 3
+}
+static_assert(kFc1ItemUnits == 4);
+
 // Calls the body for every item of FC1: both groups have all of them.
 template <typename Body>
 __device__ __forceinline__ void for_each_fc1_item(const Share& share, const Body& body) {
   for (int at = share.begin; at < share.end;) {
-    const int unit = at % kFc1Units, left = min(kFc1Units - unit, share.end - at);
-    const int items = (left + kFc1ItemUnits - 1) / kFc1ItemUnits;
-    const int units = (left + items - 1) / items;
+    const int unit = at % kFc1Units, units = next_item_units(min(kFc1Units - unit, share.end - at));
     body(Item{at / kFc1Units, unit, units});
     at += units;
   }

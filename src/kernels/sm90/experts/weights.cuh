@@ -66,16 +66,15 @@ __device__ __forceinline__ void touch_fc2(const Args& args, const Shared& shared
   }
 }
 
-// By one warp. `wait_for_grid` is called once, after kEarlySlots slots.
+// By one warp. `wait_for_grid` is called once, after `early` slots; `tokens_in_ring`: FC1's tokens share its slots.
 template <typename Wait>
 __device__ __forceinline__ void bring_weights(const Args& args, const WeightMaps& maps, Shared& shared, int group,
-                                              const Wait& wait_for_grid) {
+                                              uint32_t early, bool tokens_in_ring, const Wait& wait_for_grid) {
   const bool first_lane = threadIdx.x % 32 == 0;
   const WeightPolicies policies;
-  if (group == 1 && first_lane) touch_fc2(args, shared);
   uint32_t position = 0;
   const auto fill = [&](const auto& copy) {
-    if (position == kEarlySlots) wait_for_grid();
+    if (position == early) wait_for_grid();
     const RingSlot ring(position++);
     ptx::mbarrier_wait(&shared.slot_consumed[group][ring.slot], ring.phase ^ 1);
     uint64_t* arrived = &shared.slot_arrived[group][ring.slot];
@@ -96,9 +95,9 @@ __device__ __forceinline__ void bring_weights(const Args& args, const WeightMaps
     const int expert = Tile(shared.tiles[item.tile]).expert();
     uint64_t* arrived =
         fill([&](Slot& slot, uint64_t* barrier) { copy_fc2_units(args, slot.fc2, barrier, item, expert, policies); });
-    ptx::mbarrier_arrive(arrived);  // for the token warp: FC2's tokens are not in the ring
+    if (tokens_in_ring) ptx::mbarrier_arrive(arrived);  // for the token warp: FC2's are not
   });
-  if (position <= kEarlySlots) wait_for_grid();
+  if (position <= early) wait_for_grid();
 }
 
 }  // namespace cake_moe::sm90::experts
