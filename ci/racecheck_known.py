@@ -42,7 +42,8 @@ _EXPERTS = (
 _HAND_OVER = (
     "sums_arrived: a warp arrives after it has written its half of the sums, its counterpart waits before it "
     "reads them; hidden_arrived and hidden_consumed[buffer]: the hidden warp arrives after it has written a tile, "
-    "consumers wait before and arrive after their reads"
+    "consumers wait before and arrive after their reads; prepared: of few tokens, the warps that route and quantise "
+    "arrive when they have written, every reader waits"
 )
 _SM100_EXPERTS = (
     "routing: the CTA's barrier in grid.barrier_arrive, which racecheck does not follow where a warp that has diverged "

@@ -21,7 +21,7 @@ enum class Section : uint8_t {
   kHq,             // uint8 [16 * M, I / 2], requantised SiTU output of a row
   kHs,             // uint8 [16 * M, I / 16], its e4m3 block scales, linear
   kY,              // bf16 [16 * M, H], FC2 output of a row, scaled by dA*dW2
-  kXHalf,          // fp16 [M, H], dequantised input in the K order of kernels/sm90/dequant.cuh; sm_90a only
+  kXHalf,          // fp16 [M, H], input in the K order of kernels/sm90/dequant.cuh, or few tokens' packets; sm_90a only
   kTiles,        // int32 [max_token_tiles(M), 4], expert, first row, rows of each token tile, then the parts of its FC1
                  // that are finished where FC1 and FC2 share a launch, else 0; GPU only
   kTileCount,    // int32 [1], token tiles of this call; GPU only
