@@ -10,8 +10,7 @@ constexpr PathRow kCpuRows[] = {
 };
 
 // sm_90a. Up to 8 rows of a tile two CTAs share an SM (but for the fused launch); above, one CTA fills it: four
-// consumer warpgroups of 64 rows each while the accumulators of a token tile leave registers for them, else (FC2) two
-// with two fragments in flight.
+// consumer warpgroups of 64 rows each while the accumulators of a token tile leave registers for them, else (FC2) two.
 constexpr GemmShape kDecode = {128, 672, 1}, kNarrowFc1 = {128, 320, 2}, kNarrowFc2 = {128, 288, 2};
 constexpr GemmShape kFour = {256, 640, 1}, kTwoFc2 = {128, 288, 1};
 

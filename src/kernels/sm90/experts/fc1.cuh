@@ -8,8 +8,9 @@
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/shared.cuh"
-#include "kernels/sm90/fc1/epilogue.cuh"
+#include "kernels/sm90/fc1/activation.cuh"
 #include "kernels/sm90/fc1/mainloop.cuh"
+#include "kernels/sm90/fc1/requantize.cuh"
 
 namespace cake_moe::sm90::experts {
 

@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     const uint32_t position = consume_fc1<kFew>(args, shared, consumer, wait_for_grid);
     consume_fc2(args, shared, consumer, position);
   } else if constexpr (kFew) {
+    wait_for_grid();  // first: the whole CTA waits for it together
     write_expert_offsets(args.route, shared);
-    wait_for_grid();
   } else {
     bring_tokens(args, shared, warp - kTokenWarp);
   }

@@ -1,5 +1,6 @@
 // Routing inside every CTA: the token tiles of the call, in the order and with the contents of the route stage. The
-// last CTA, which has the least to do, also writes them to the workspace; the others only read the ids.
+// last CTA, which has the least to do, also writes them to the workspace; the routes of a tile's rows are written by
+// the CTA that has its first unit.
 #pragma once
 
 #include <cstdint>

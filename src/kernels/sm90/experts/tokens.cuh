@@ -1,5 +1,5 @@
-// Tokens as fp16 operands in the K order of dequant.cuh: FC1's are quantised once and gathered into the rings, FC2's
-// come from the hidden values by tile.
+// Tokens as fp16 operands in the K order of dequant.cuh: FC1's are quantised once and gathered into the rings, or,
+// where they are few, quantised by every CTA for itself; FC2's come from the hidden values by tile.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace cake_moe::sm90::experts {
 
 // One block of sixteen codes as the fp16 of lane t of an MMA fragment; `at` gives the place of a byte of the segment.
 template <typename At>
-__device__ __forceinline__ void store_block(const At& at, int t, uint2 codes, __half2 scale) {
+__device__ __forceinline__ void store_operand(const At& at, int t, uint2 codes, __half2 scale) {
   const uint32_t words[] = {codes.x, codes.y};
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void quantize_tokens(const InputArgs& args, int num_t
     const quantize::Block result = quantize_input(args, block);
     store_input(args, block, result);
     uint8_t* to = args.x_half + (base + kStageBlocks * lane.stage) * (2 * kGroup) + lane.segment * (2 * kSegment);
-    store_block([&](int byte) { return to + byte; }, lane.t, result.codes, __low2half2(shifted_scales(result.scale)));
+    store_operand([&](int byte) { return to + byte; }, lane.t, result.codes, __low2half2(shifted_scales(result.scale)));
   }
 }
 
@@ -67,7 +67,7 @@ __device__ __forceinline__ void quantize_few(const InputArgs& args, Shared& shar
     const quantize::Block result = quantize_input(args, block);
     if (turn % gridDim.x == blockIdx.x) store_input(args, block, result);
     uint8_t* to = shared.input[token] + (2 * first + lane.stage) * kStagePitch + lane.segment * kSegmentPitch;
-    store_block([&](int byte) { return to + byte; }, lane.t, result.codes, __low2half2(shifted_scales(result.scale)));
+    store_operand([&](int byte) { return to + byte; }, lane.t, result.codes, __low2half2(shifted_scales(result.scale)));
   }
 }
 static_assert(kFc1Groups % 32 == 0 && 2 * kStageBlocks == 32);
@@ -135,8 +135,8 @@ __device__ __forceinline__ void load_hidden(const fc2::Args& args, uint8_t* toke
     uint8_t* segment = tokens + piece / 4 * (2 * Fc2::kSegmentBytes);
     const auto first = [&](int byte) { return segment + swizzled_byte(token, byte / 16) + byte % 16; };
     const auto second = [&](int byte) { return first(byte) + Fc2::kSegmentBytes; };
-    store_block(first, piece % 4, make_uint2(codes.x, codes.y), __low2half2(scales));
-    store_block(second, piece % 4, make_uint2(codes.z, codes.w), __high2half2(scales));
+    store_operand(first, piece % 4, make_uint2(codes.x, codes.y), __low2half2(scales));
+    store_operand(second, piece % 4, make_uint2(codes.z, codes.w), __high2half2(scales));
   }
 }
 
@@ -148,7 +148,7 @@ __device__ __forceinline__ void receive_hidden(const Args& args, uint8_t* tokens
     const uint8_t scale = receive(packet_of(args, tile.first_row() + token, block), codes);
     uint8_t* segment = tokens + (piece / 4 * 2 + block % 2) * Fc2::kSegmentBytes;
     const auto at = [&](int byte) { return segment + swizzled_byte(token, byte / 16) + byte % 16; };
-    store_block(at, piece % 4, codes, __low2half2(shifted_scales(scale)));
+    store_operand(at, piece % 4, codes, __low2half2(shifted_scales(scale)));
   }
 }
 

@@ -51,21 +51,13 @@ __device__ __forceinline__ Words load_words(const typename Shared<C>::Weights& w
   return {*reinterpret_cast<const uint2*>(from), *reinterpret_cast<const uint2*>(from + kSwizzleAtomBytes)};
 }
 
-// Columns that no MMA writes: no token's, but the epilogue's passes may read them, and zero is not its fast case.
-template <int kN, int kCount>
-__device__ __forceinline__ void clear_columns(float (&acc)[kCount]) {
-  clear(reinterpret_cast<float (&)[kN / 2]>(acc));
-#pragma unroll
-  for (int j = kN / 2; j < kCount; ++j) acc[j] = 1.0f;
-}
-
 // acc = weights[64 rows of the subtile] * tokens, over all of K, for the first kN tokens. Leaves every slot released.
 template <typename C, int kN>
 __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, int subtile,
                                            float (&acc)[C::kTokens / 2]) {
   constexpr int kLast = C::kWarpMma ? 0 : C::kFragments - 1;  // groups of MMAs in flight
   const bool first_lane = threadIdx.x % 32 == 0;
-  clear_columns<kN>(acc);
+  clear(acc);
 #pragma unroll 1
   for (int stage = 0; stage < C::kStages; ++stage) {
     const auto& weights = shared.weights[at.weights.slot];
