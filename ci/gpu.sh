@@ -21,7 +21,13 @@ build() {
   CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) python3 setup.py -q build_ext --inplace && python3 -m cake_moe.env
 }
 
-run_tests() { python3 -m pytest tests/gpu -q -p no:cacheprovider --durations=15; }
+# A line a test as it ends, and the stack of one that takes a minute: a run that is cut short shows how far it came.
+run_tests() {
+  python3 -m pytest tests/gpu -v -p no:cacheprovider --durations=15 -o faulthandler_timeout=60 >"$out/tests.log" 2>&1
+  local status=$?
+  grep -E '^(FAILED|ERROR)|^[0-9.]+s (call|setup)|^=+ .* in ' "$out/tests.log"
+  return $status
+}
 
 bench() { python3 -m cake_moe.bench --device cuda -M 1-16384x2 --launches --host --targets --json "$out/bench.json"; }
 
