@@ -25,7 +25,7 @@ struct Config {
   static constexpr int kLaunchRegisters = 96;                              // the compiler's share before they move
 
   // Weights of the next segment are read while one is multiplied, where registers allow.
-  static constexpr bool kWordsAhead = kTokens <= 96;
+  static constexpr bool kWordsAhead = kTokens <= 80;
 
   static constexpr int kFragments = kTokens <= 64 ? 2 : 1;  // of a warpgroup in flight, as registers allow
 
@@ -51,10 +51,18 @@ struct Config {
 
   static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kExchangeBytes - 256;
   static constexpr int kFit = (kFreeBytes - 2 * kTokenBytes) / kStageBytes;
-  static constexpr int kMostSlots = !kWide ? 5 : kTokens <= 64 ? 3 : 2;  // more serve better as slots of tokens
+  static constexpr int kMostSlots = !kWide ? 5 : kTokens < 64 ? 3 : 2;  // more serve better as slots of tokens
   static constexpr int kWeightSlots = kFit < kMostSlots ? kFit : kMostSlots;
   static constexpr int kFitTokens = (kFreeBytes - kWeightSlots * kStageBytes) / kTokenBytes;
-  static constexpr int kTokenSlots = kFitTokens < 8 ? kFitTokens : 8;
+  static constexpr int kMostTokenSlots = kTokens < 64 ? 8 : 2;
+  static constexpr int kTokenSlots = kFitTokens < kMostTokenSlots ? kFitTokens : kMostTokenSlots;
+
+  // Tokens of a unit whose epilogue waits for the mainloop of the next unit, where the MMAs bound it: their sums lie in
+  // the memory that the rings leave, passes of kPassTokens.
+  static constexpr int kLeftBytes = kFreeBytes - 1024 - kWeightSlots * kStageBytes - kTokenSlots * kTokenBytes;
+  static constexpr int kFitDeferred = kLeftBytes / (kConsumers * 256 * kPassTokens) * kPassTokens;
+  static constexpr int kDeferred = kTokens < 64 ? 0 : kFitDeferred < kTokens ? kFitDeferred : kTokens;
+  static constexpr int kDeferredPasses = kDeferred / kPassTokens;
 
   static_assert(kHidden % kStageK == 0 && kFc1Rows % kTileRows == 0 && kTileRows % 128 == 0);
   static_assert(kWeightBytes % 1024 == 0 && kSegmentBytes % 1024 == 0 && kScaleBytes % 1024 == 0, "swizzle atoms");

@@ -15,14 +15,19 @@ namespace cake_moe::sm90::fc1 {
 template <typename C>
 __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, const Schedule<C>& schedule) {
   Position<C> at;
+  DeferredPasses<C> deferred(args, shared, group);
+  const auto after_stage = [&](int stage) {
+    if constexpr (C::kDeferred > 0) deferred.after_stage(stage);
+  };
   schedule.for_each(args, [&](const Unit& unit) {
     if (group >= unit.subtiles) return skip_unit(shared, at);
     const int subtile = unit.first_subtile + group;
     const SpreadConstants constants(args, unit.expert);
     float acc[C::kTokens / 2];
-    accumulate_rows(shared, at, subtile, __shfl_sync(~0u, unit.rows, 0), acc);
-    store_unit<C>(args, shared, group, subtile, unit, constants, acc);
+    accumulate_rows(shared, at, subtile, __shfl_sync(~0u, unit.rows, 0), after_stage, acc);
+    store_unit<C>(args, shared, group, subtile, unit, constants, deferred, acc);
   });
+  if constexpr (C::kDeferred > 0) deferred.finish();
 }
 
 template <typename C>

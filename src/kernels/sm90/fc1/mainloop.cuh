@@ -52,9 +52,9 @@ __device__ __forceinline__ Words load_words(const typename Shared<C>::Weights& w
 }
 
 // acc = weights[64 rows of the subtile] * tokens, over all of K, for the first kN tokens. Leaves every slot released.
-template <typename C, int kN>
+template <typename C, int kN, typename AfterStage>
 __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, int subtile,
-                                           float (&acc)[C::kTokens / 2]) {
+                                           const AfterStage& after_stage, float (&acc)[C::kTokens / 2]) {
   constexpr int kLast = C::kWarpMma ? 0 : C::kFragments - 1;  // groups of MMAs in flight
   const bool first_lane = threadIdx.x % 32 == 0;
   clear(acc);
@@ -100,6 +100,7 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
     if (first_lane) ptx::mbarrier_arrive(&shared.tokens_consumed[at.tokens.slot]);
     at.weights.advance();
     at.tokens.advance();
+    after_stage(stage);
   }
 #pragma unroll
   for (int j = 0; j < kN / 2; ++j) ptx::pin(acc[j]);
@@ -124,13 +125,13 @@ __device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at) {
 }
 
 // By MMAs no wider than the tile's rows need. `rows` is the same in the whole warpgroup.
-template <typename C, int kN = C::kTokens>
+template <typename C, int kN = C::kTokens, typename AfterStage>
 __device__ __forceinline__ void accumulate_rows(Shared<C>& shared, Position<C>& at, int subtile, int rows,
-                                                float (&acc)[C::kTokens / 2]) {
+                                                const AfterStage& after_stage, float (&acc)[C::kTokens / 2]) {
   if constexpr (kN > C::kLeastTokens) {
-    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, subtile, rows, acc);
+    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, subtile, rows, after_stage, acc);
   }
-  accumulate<C, kN>(shared, at, subtile, acc);
+  accumulate<C, kN>(shared, at, subtile, after_stage, acc);
 }
 
 }  // namespace cake_moe::sm90::fc1

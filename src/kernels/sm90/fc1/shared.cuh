@@ -4,10 +4,17 @@
 #include <cstdint>
 
 #include "kernels/ptx/sync.cuh"
+#include "kernels/sm90/fc1/activation.cuh"
 #include "kernels/sm90/fc1/args.h"
 #include "kernels/sm90/fc1/config.h"
 
 namespace cake_moe::sm90::fc1 {
+
+// What the epilogue's passes over a unit need. block: of hs, the first of the unit's first token.
+struct PassState {
+  Activation act;
+  int block, rows;
+};
 
 template <typename C>
 struct Shared {
@@ -19,9 +26,15 @@ struct Shared {
     float values[2][C::kPlaneFloats];  // activated, [token of a pass][32 features], of two passes
     float factors[256];                // hidden_block_factor of each scale
   };
+  struct Deferred {
+    float4 sums[C::kDeferred > 0 ? C::kDeferred / 8 : 1]
+               [C::kDeferred > 0 ? 128 : 1];  // of eight tokens, a thread's own
+    PassState state;
+  };
   Weights weights[C::kWeightSlots];
   alignas(1024) uint8_t tokens[C::kTokenSlots][C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
   Exchange exchange[C::kConsumers];
+  Deferred deferred[C::kDeferred > 0 ? C::kConsumers : 1];
   uint64_t weights_arrived[C::kWeightSlots];
   uint64_t weights_consumed[C::kWeightSlots];
   uint64_t tokens_arrived[C::kTokenSlots];
