@@ -18,8 +18,8 @@ from cake_moe.bench.model import (
     Costs,
     Work,
     fit,
-    least_columns,
     measured_read,
+    mma_widths,
     planned_work,
     predicted,
     work_of,
@@ -93,27 +93,39 @@ def test_work() -> None:
 
 
 def test_columns_of_equal_tiles() -> None:
-    """113 rows are 64 and 56 columns of a tile of 64, not 64 and 49 rows; 1 row is 24 of FC1 and 32 of FC2."""
+    """113 rows are 64 and 56 columns of a tile of 64, not 64 and 49 rows; 1 row is 8 of FC1 and 16 of FC2."""
     rows = torch.zeros(EXPERTS, dtype=torch.int64)
     rows[0] = 113
     assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56)
     rows[1] = 1
-    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56 + (2 * 24 + 32) / 3)
+    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56 + (2 * 8 + 16) / 3)
     rows[0] = 65  # tiles of 40 and 32 rows
-    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx((2 * 96 + 104) / 3)
+    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx((2 * 80 + 88) / 3)
 
 
-@pytest.mark.parametrize(("header", "name", "gemm"), [("fc1", "kLeastTokens", 0), ("fc2", "kLeastColumns", 1)])
-def test_narrowest_mmas_are_those_of_the_kernels(header: str, name: str, gemm: int) -> None:
+@pytest.mark.parametrize(("header", "name", "gemm"), [("fc1", "kFineTokens", 0), ("fc2", "kFineColumns", 1)])
+def test_widths_are_those_of_the_kernels(header: str, name: str, gemm: int) -> None:
     text = (ROOT / "src" / "kernels" / "sm90" / header / "config.h").read_text()
-    found = re.search(rf"{name} = (.+) \? (.+) : (.+);", text)
-    assert found, f"{name} has another form"
-    tiles = {row.tile_tokens for row in plan_rows(H200.arch, H200.sms)}
-    assert len(tiles) >= 5
-    for tile in tiles:
-        names = {"kTokens": tile, "kColumnStep": model.COLUMN_GRAIN}
-        condition, narrow, whole = (eval(part, names) for part in found.groups())
-        assert least_columns(tile, H200.arch)[gemm] == (narrow if condition else whole), tile
+    fine, narrower = (re.search(rf"{word} (?:return )?(.+?);", text) for word in (rf"{name} =", r"narrower\(.*\n?"))
+    assert fine, f"{name} has another form"
+    assert narrower
+    assert re.search(r"columns - 8 : columns - 16;", text)
+    for tile in {row.tile_tokens for row in plan_rows(H200.arch, H200.sms)}:
+        widths = mma_widths(tile, H200.arch)[gemm]
+        assert widths[-1] == tile
+        if gemm == 1 and tile < 64:
+            assert widths == [tile]
+            continue
+        condition = re.fullmatch(r"(.+) \? (.+) : (.+)", fine[1])
+        least = (
+            eval(fine[1], {"kTokens": tile})
+            if condition is None
+            else eval(f"({condition[2]}) if ({condition[1]}) else ({condition[3]})", {"kTokens": tile})
+        )
+        down = [tile]
+        while (next_width := down[-1] - (8 if down[-1] > least else 16)) > 0:
+            down.append(next_width)
+        assert widths == down[::-1], tile
 
 
 def test_predictions(cases: list[CaseResult], works: list[Work]) -> None:

@@ -127,6 +127,11 @@ def test_warpgroup_mma(num_tokens: int) -> None:
         pytest.param(4000, [96, 89, 73, 72, 57], marks=pytest.mark.full),
         pytest.param(5000, [112, 97, 113, 1, 96, 81], marks=pytest.mark.full),
         pytest.param(6000, [128, 113, 129, 112, 97], marks=pytest.mark.full),
+        pytest.param(2500, [16, 8, 1], marks=pytest.mark.full),
+        pytest.param(3000, [40, 24, 17, 8], marks=pytest.mark.full),
+        pytest.param(4000, [56, 48, 40, 32, 24, 8], marks=pytest.mark.full),
+        pytest.param(5000, [72, 64, 56, 40, 24, 16, 8], marks=pytest.mark.full),
+        pytest.param(6000, [88, 80, 72, 48, 40, 9], marks=pytest.mark.full),
     ],
 )
 def test_full_tiles(num_tokens: int, rows: list[int]) -> None:

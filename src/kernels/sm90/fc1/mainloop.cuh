@@ -127,8 +127,9 @@ __device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at) {
 template <typename C, int kN = C::kTokens>
 __device__ __forceinline__ void accumulate_rows(Shared<C>& shared, Position<C>& at, int subtile, int rows,
                                                 float (&acc)[C::kTokens / 2]) {
-  if constexpr (kN > C::kLeastTokens) {
-    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, subtile, rows, acc);
+  constexpr int kNext = C::narrower(kN);
+  if constexpr (kNext > 0) {
+    if (rows <= kNext) return accumulate_rows<C, kNext>(shared, at, subtile, rows, acc);
   }
   accumulate<C, kN>(shared, at, subtile, acc);
 }

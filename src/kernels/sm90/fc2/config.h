@@ -22,10 +22,12 @@ struct Config {
 
   static constexpr int kFinalizeChunks = kConsumers == 4 ? 1 : 2;  // of a thread that finalises
 
-  // Token columns of a tile's MMAs: the fewest of kLeastColumns, + kColumnStep, .. that hold its rows. Below 64 the
-  // MMAs are not what takes the time.
-  static constexpr int kColumnStep = 8;
-  static constexpr int kLeastColumns = kTokens < 64 ? kTokens : kTokens - 4 * kColumnStep;
+  // Token columns of a tile's MMAs: the fewest that hold its rows, of every multiple of 8 down to kFineColumns and
+  // every other one below. In tiles of fewer than 64 the MMAs are not what takes the time.
+  static constexpr int kFineColumns = kTokens - 32;
+  static constexpr int narrower(int columns) {  // or <= 0
+    return kTokens < 64 ? 0 : columns > kFineColumns ? columns - 8 : columns - 16;
+  }
 
   static constexpr int kUnitRows = 64 * kConsumers;
   static constexpr int kRowBlocks = kFc2Rows / kUnitRows;  // units of a token tile

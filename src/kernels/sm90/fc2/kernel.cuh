@@ -16,9 +16,10 @@ namespace cake_moe::sm90::fc2 {
 template <typename C, int kN = C::kTokens>
 __device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& shared, int slot, int group,
                                                 const int4& tile, float factor, int first_column) {
-  if constexpr (kN > C::kLeastColumns) {
-    if (tile.z <= kN - C::kColumnStep) {
-      compute_subtile<C, kN - C::kColumnStep>(args, shared, slot, group, tile, factor, first_column);
+  constexpr int kNext = C::narrower(kN);
+  if constexpr (kNext > 0) {
+    if (tile.z <= kNext) {
+      compute_subtile<C, kNext>(args, shared, slot, group, tile, factor, first_column);
       return;
     }
   }
