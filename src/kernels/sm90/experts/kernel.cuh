@@ -86,7 +86,7 @@ __device__ __forceinline__ void arrive_prepared(Shared& shared) {
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.prepared);
 }
 
-// kFew: at most kFewTokens. An instance of its own, since the code of both would not fit the instruction cache.
+// kFew: at most kFewTokens. An instance of its own: both ways in one kernel made larger calls 2 to 3 % slower.
 template <bool kFew>
 __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     cake_moe_sm90_experts(const Args args, const __grid_constant__ WeightMaps maps) {
