@@ -6,6 +6,7 @@
 #include "numerics/fp32.h"
 #if defined(__CUDA_ARCH__)
 #include "kernels/ptx/approximate.cuh"
+#include "kernels/ptx/minimum.cuh"
 #endif
 
 namespace cake_moe {
@@ -43,8 +44,14 @@ CAKE_HD inline float reciprocal_1_2(float d) {
 #endif
 }
 
-// The smaller of two values; a NaN in x survives.
-CAKE_HD inline float at_most(float x, float limit) { return x > limit ? limit : x; }
+// The smaller of two values; a NaN in x survives. `limit` is a number.
+CAKE_HD inline float at_most(float x, float limit) {
+#if defined(__CUDA_ARCH__)
+  return ptx::min_nan(x, limit);  // one instruction, which takes |x| too
+#else
+  return x > limit ? limit : x;
+#endif
+}
 
 // tanh(x / 2) = -m / (2 + m) with m = expm1(-x), for x in 0..180 (or NaN); from x = 20 on the result is 1.
 CAKE_HD inline float tanh_of_half(float x) {

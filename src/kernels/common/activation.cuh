@@ -12,7 +12,7 @@ namespace cake_moe {
 struct Divisor {
   float d;
   float magnitude, half, r, r_tail;  // |d|; |d| / 2 and its reciprocal in two parts: quotients come out doubled
-  float limit;                       // from here on the tanh of the quotient is 1
+  float limit;                       // from here on the tanh of the quotient is 1; a number where d is regular
 
   __device__ explicit Divisor(float divisor)
       : d(divisor),
@@ -27,7 +27,7 @@ struct Divisor {
   // of the reciprocal it is within one ulp, and one correction with r = RN(2 / |d|) rounds it (Markstein 1990), while
   // the residual is exact, for n, d and the quotient are far from the ends of the exponent range.
   __device__ __forceinline__ float capped(float n) const {
-    const float a = detail::at_most(abs_bits(n), limit);
+    const float a = detail::at_most(fabsf(n), limit);
     const float q = fma_rn(a, r, mul_rn(a, r_tail));
     return mul_rn(magnitude, detail::tanh_of_half(fma_rn(fma_rn(-q, half, a), r, q)));
   }
