@@ -53,19 +53,19 @@ CAKE_HD inline float at_most(float x, float limit) {
 #endif
 }
 
-// tanh(x / 2) = -m / (2 + m) with m = expm1(-x), for x in 0..180 (or NaN); from x = 20 on the result is 1.
-CAKE_HD inline float tanh_of_half(float x) {
+// -tanh(x / 2) = m / (2 + m) with m = expm1(-x), for x in 0..180 (or NaN); from x = 20 on the result is -1.
+CAKE_HD inline float minus_tanh_of_half(float x) {
   const Expm1 e = reduce_expm1(-x);
   const float scale = bits_float((e.k << 23) + 0x3F800000u);
   const float m = fma_rn(scale, e.q, sub_rn(scale, 1.0f));
-  return abs_bits(mul_rn(m, reciprocal_1_2(add_rn(2.0f, m))));
+  return mul_rn(m, reciprocal_1_2(add_rn(2.0f, m)));
 }
 
 }  // namespace detail
 
 CAKE_HD inline float situ_tanh(float z) {
-  const float t = detail::tanh_of_half(mul_rn(detail::at_most(abs_bits(z), 10.0f), 2.0f));
-  return bits_float(float_bits(t) | (float_bits(z) & 0x80000000u));
+  const float t = detail::minus_tanh_of_half(mul_rn(detail::at_most(abs_bits(z), 10.0f), 2.0f));
+  return bits_float(float_bits(abs_bits(t)) | (float_bits(z) & 0x80000000u));
 }
 
 // e = exp(-|z|); 1 / (1 + e) for z >= 0 and e / (1 + e) below.

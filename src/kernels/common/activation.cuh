@@ -23,13 +23,13 @@ struct Divisor {
         limit(mul_rn(10.0f, magnitude)) {}
   __device__ bool regular() const { return magnitude > 0x1p-30f && magnitude < 0x1p30f; }
 
-  // |d| * tanh(|n / d|) for a regular d and 2^-60 <= |n| (or NaN). The quotient is correctly rounded: with both parts
+  // -|d| * tanh(|n / d|) for a regular d and 2^-60 <= |n| (or NaN). The quotient is correctly rounded: with both parts
   // of the reciprocal it is within one ulp, and one correction with r = RN(2 / |d|) rounds it (Markstein 1990), while
   // the residual is exact, for n, d and the quotient are far from the ends of the exponent range.
   __device__ __forceinline__ float capped(float n) const {
     const float a = detail::at_most(fabsf(n), limit);
     const float q = fma_rn(a, r, mul_rn(a, r_tail));
-    return mul_rn(magnitude, detail::tanh_of_half(fma_rn(fma_rn(-q, half, a), r, q)));
+    return mul_rn(magnitude, detail::minus_tanh_of_half(fma_rn(fma_rn(-q, half, a), r, q)));
   }
 };
 
@@ -65,7 +65,7 @@ struct Activation {
   __device__ __forceinline__ float operator()(float g, float u, bool* regular) const {
     const float gs = mul_rn(g, shifted_alpha), us = mul_rn(u, shifted_alpha);
     *regular &= !(abs_bits(gs) < 0x1p-60f) && !(abs_bits(us) < 0x1p-60f);
-    // b * T(gs / b) has the sign of gs, whatever the sign of b.
+    // b * T(gs / b) has the sign of gs, whatever the sign of b; two minuses make a magnitude.
     const float v = mul_rn(mul_rn(beta.capped(gs), situ_sigmoid(gs)), linear_beta.capped(us));
     return bits_float(float_bits(v) | ((float_bits(gs) ^ float_bits(us)) & 0x80000000u));
   }
