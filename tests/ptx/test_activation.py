@@ -20,9 +20,8 @@ extern "C" __global__ void activate(const float* g, const float* u, const float*
   using namespace cake_moe;
   const Activation act(Constants(constants[0], 1.0f, constants[1], constants[2]), constants[3]);
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  bool good = act.beta.regular() && act.linear_beta.regular();
-  v[i] = act(g[i], u[i], &good);
-  regular[i] = good;
+  v[i] = act(g[i], u[i]);
+  regular[i] = act.regular(v[i]);
 }
 """
 THREADS = 256

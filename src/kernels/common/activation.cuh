@@ -52,6 +52,7 @@ struct Constants {
 struct Activation {
   float unshift, alpha, shifted_alpha, encode;
   Divisor beta, linear_beta;
+  float least;  // of the magnitudes that are regular; NaN: none is
 
   __device__ Activation(const Constants& c, float unshift_)
       : unshift(unshift_),
@@ -59,12 +60,17 @@ struct Activation {
         shifted_alpha(alpha * unshift_),
         encode(c.encode),
         beta(c.beta),
-        linear_beta(c.linear_beta) {}
+        linear_beta(c.linear_beta),
+        least(beta.regular() && linear_beta.regular() ? 0x1p-59f * fmaxf(beta.magnitude, linear_beta.magnitude)
+                                                      : bits_float(0x7FFFFFFFu)) {}
 
-  // Where *regular becomes false, the result is void.
-  __device__ __forceinline__ float operator()(float g, float u, bool* regular) const {
+  // A factor |d| * tanh(n / d) with |n| < 2^-60 is below 2^-59, be its quotient rounded or not, and the others are at
+  // most the other beta and 1: such a result is never regular.
+  __device__ __forceinline__ bool regular(float v) const { return fabsf(v) >= least; }
+
+  // Void unless regular.
+  __device__ __forceinline__ float operator()(float g, float u) const {
     const float gs = mul_rn(g, shifted_alpha), us = mul_rn(u, shifted_alpha);
-    *regular &= !(abs_bits(gs) < 0x1p-60f) && !(abs_bits(us) < 0x1p-60f);
     // b * T(gs / b) has the sign of gs, whatever the sign of b; two minuses make a magnitude.
     const float v = mul_rn(mul_rn(beta.capped(gs), situ_sigmoid(gs)), linear_beta.capped(us));
     return bits_float(float_bits(v) | ((float_bits(gs) ^ float_bits(us)) & 0x80000000u));

@@ -17,18 +17,22 @@ namespace cake_moe::sm90::fc1 {
 template <typename C>
 __device__ __forceinline__ void activate(const Activation& act, const float (&acc)[C::kTokens / 2], int rows,
                                          float* values) {
-  bool regular = act.beta.regular() && act.linear_beta.regular();
+  bool regular = true;
 #pragma unroll
   for (int j = 0; j < C::kPassTokens / 2; j += 4) {
     if (2 * j >= rows) break;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      values[(2 * j + i) * C::kExchangePitch] = act(acc[j + i + 2], acc[j + i], &regular);
+      const float v = act(acc[j + i + 2], acc[j + i]);
+      values[(2 * j + i) * C::kExchangePitch] = v;
+      regular &= act.regular(v);
     }
   }
   if (regular) return;
-  // Rare, so in little code: a rolled loop, whose registers move down since they have no index.
+  // Rare, so in little code: a rolled loop, whose registers move down since they have no index. What stands in for a
+  // token that is not there may well be NaN.
   constexpr int kValues = C::kPassTokens / 4;
+  const int column = threadIdx.x % 4 * 2;
   float gates[kValues], ups[kValues];
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
@@ -38,7 +42,9 @@ __device__ __forceinline__ void activate(const Activation& act, const float (&ac
   }
 #pragma unroll 1
   for (int i = 0; i < kValues; ++i) {
-    values[(8 * (i / 2) + i % 2) * C::kExchangePitch] = act.exact(gates[0], ups[0]);
+    const int row = 8 * (i / 2) + i % 2;
+    float& value = values[row * C::kExchangePitch];
+    if (row + column < rows && !act.regular(value)) value = act.exact(gates[0], ups[0]);
 #pragma unroll
     for (int k = 0; k + 1 < kValues; ++k) {
       gates[k] = gates[k + 1];
