@@ -6,16 +6,32 @@
 #include <cstdint>
 
 #include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/wgmma.cuh"
 #include "kernels/sm90/fc1/activation.cuh"
 #include "kernels/sm90/fc1/requantize.cuh"
 #include "kernels/sm90/fc1/shared.cuh"
 
 namespace cake_moe::sm90::fc1 {
 
-// SiTU of a thread's first accumulators, which are those of a pass of `rows` tokens; by far most calls take no branch
-// but the one that leaves out eight tokens that are not there.
+// A pass's accumulators, by branches that whole warps take: registers have no index.
+template <typename C, int kPass = 0>
+__device__ __forceinline__ void select_pass(const float (&acc)[C::kTokens / 2], int pass,
+                                            float (&values)[C::kPassTokens / 2]) {
+  constexpr int kFirst = kPass * C::kPassTokens / 2;
+  if constexpr (kFirst + C::kPassTokens / 2 < C::kTokens / 2) {
+    if (pass != kPass) return select_pass<C, kPass + 1>(acc, pass, values);
+  }
+#pragma unroll
+  for (int j = 0; j < C::kPassTokens / 2 && kFirst + j < C::kTokens / 2; ++j) {
+    values[j] = acc[kFirst + j];
+    ptx::pin(values[j]);  // a branch, not a choice for each register
+  }
+}
+
+// SiTU of the accumulators of a pass of `rows` tokens; by far most calls take no branch but the one that leaves out
+// eight tokens that are not there.
 template <typename C>
-__device__ __forceinline__ void activate(const Activation& act, const float (&acc)[C::kTokens / 2], int rows,
+__device__ __forceinline__ void activate(const Activation& act, const float (&acc)[C::kPassTokens / 2], int rows,
                                          float* values) {
   bool regular = true;
 #pragma unroll
@@ -53,13 +69,13 @@ __device__ __forceinline__ void activate(const Activation& act, const float (&ac
   }
 }
 
-// Consumes the accumulators: a rolled loop that moves them down by a pass at a time, since unrolled passes would not
-// fit the instruction cache and registers have no index. Two planes in turn let the next pass begin before every warp
-// has read this one.
+// A rolled loop, since unrolled passes would not fit the instruction cache. Two planes in turn let the next pass begin
+// before every warp has read this one.
 template <typename C>
 __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, int subtile,
-                                           const Unit& unit, const Constants& constants, float (&acc)[C::kTokens / 2]) {
-  constexpr int kPass = C::kPassTokens, kPassValues = kPass / 2;
+                                           const Unit& unit, const Constants& constants,
+                                           const float (&acc)[C::kTokens / 2]) {
+  constexpr int kPass = C::kPassTokens;
   const Activation act(constants);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   auto& exchange = shared.exchange[group];
@@ -75,10 +91,12 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
   const float* quarter = exchange.values[0] + token * C::kExchangePitch + kGroup * block + 2 * part;
   // Its block among all of hs.
   int target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
-  int plane = 0;
+  int plane = 0, pass = 0;
 #pragma unroll 1
   for (int rows = unit.rows; rows > 0; rows -= kPass) {
-    activate<C>(act, acc, rows, activated + plane);
+    float sums[kPass / 2] = {};
+    select_pass<C>(acc, pass++, sums);
+    activate<C>(act, sums, rows, activated + plane);
     ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
     if (thread < 8 * kPass) {
       const auto factor_of = [&](uint8_t scale) { return exchange.factors[scale]; };
@@ -91,8 +109,6 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
     }
     target += kPass * kFc2Groups;
     plane ^= C::kPlaneFloats;
-#pragma unroll
-    for (int j = 0; j + kPassValues < C::kTokens / 2; ++j) acc[j] = acc[j + kPassValues];
   }
 }
 
