@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "numerics/nvfp4.h"
 #include "numerics/situ.h"
 
 namespace cake_moe {
@@ -48,37 +49,34 @@ struct Constants {
       : alpha(alpha_), encode(encode_), beta(beta_), linear_beta(linear_beta_) {}
 };
 
-// SiTU of raw accumulators that carry 1 / unshift, a power of two.
+// SiTU of raw accumulators that carry 1 / unshift, a power of two up to 1.
 struct Activation {
-  float unshift, alpha, shifted_alpha, encode;
+  float scale, rest;  // alpha: accumulators times scale, which is exact where rest is not 1, times rest
+  float encode;
   Divisor beta, linear_beta;
   float least;  // of the magnitudes that are regular; NaN: none is
 
-  __device__ Activation(const Constants& c, float unshift_)
-      : unshift(unshift_),
-        alpha(c.alpha),
-        shifted_alpha(alpha * unshift_),
-        encode(c.encode),
-        beta(c.beta),
-        linear_beta(c.linear_beta),
-        least(beta.regular() && linear_beta.regular() ? 0x1p-59f * fmaxf(beta.magnitude, linear_beta.magnitude)
-                                                      : bits_float(0x7FFFFFFFu)) {}
+  __device__ Activation(const Constants& c, float unshift)
+      : scale(c.alpha * unshift), rest(1.0f), encode(c.encode), beta(c.beta), linear_beta(c.linear_beta) {
+    least = 0x1p-59f * fmaxf(beta.magnitude, linear_beta.magnitude);
+    const bool finite = fabsf(scale) <= kFloatMax;
+    if (!finite) scale = unshift, rest = c.alpha;
+    if (!finite || !beta.regular() || !linear_beta.regular()) least = bits_float(0x7FFFFFFFu);
+  }
+  __device__ __forceinline__ float scaled(float accumulator) const { return mul_rn(accumulator, scale); }
 
   // A factor |d| * tanh(n / d) with |n| < 2^-60 is below 2^-59, be its quotient rounded or not, and the others are at
   // most the other beta and 1: such a result is never regular.
   __device__ __forceinline__ bool regular(float v) const { return fabsf(v) >= least; }
 
-  // Void unless regular.
-  __device__ __forceinline__ float operator()(float g, float u) const {
-    const float gs = mul_rn(g, shifted_alpha), us = mul_rn(u, shifted_alpha);
+  // Of scaled accumulators; void unless regular.
+  __device__ __forceinline__ float operator()(float gs, float us) const {
     // b * T(gs / b) has the sign of gs, whatever the sign of b; two minuses make a magnitude.
     const float v = mul_rn(mul_rn(beta.capped(gs), situ_sigmoid(gs)), linear_beta.capped(us));
     return bits_float(float_bits(v) | ((float_bits(gs) ^ float_bits(us)) & 0x80000000u));
   }
   // The same for any values.
-  __device__ __forceinline__ float exact(float g, float u) const {
-    return situ(g * unshift, u * unshift, alpha, beta.d, linear_beta.d);
-  }
+  __device__ __forceinline__ float exact(float gs, float us) const { return situ(gs, us, rest, beta.d, linear_beta.d); }
 };
 
 }  // namespace cake_moe

@@ -108,7 +108,7 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
   const fc1::Activation act(constants);
   ptx::mbarrier_wait(sums_arrived, round % 2);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) acc[j] = add_rn(acc[j], own[32 * j]);
+  for (int j = 0; j < 4; ++j) acc[j] = act.scaled(add_rn(acc[j], own[32 * j]));
   float activated[2];  // together: their chains of dependent instructions overlap
 #pragma unroll
   for (int i = 0; i < 2; ++i) activated[i] = act(acc[2 + i], acc[i]);

@@ -13,25 +13,25 @@
 
 namespace cake_moe::sm90::fc1 {
 
-// A pass's accumulators, by branches that whole warps take: registers have no index.
+// A pass's accumulators, scaled, by branches that whole warps take: registers have no index.
 template <typename C, int kPass = 0>
-__device__ __forceinline__ void select_pass(const float (&acc)[C::kTokens / 2], int pass,
+__device__ __forceinline__ void select_pass(const Activation& act, const float (&acc)[C::kTokens / 2], int pass,
                                             float (&values)[C::kPassTokens / 2]) {
   constexpr int kFirst = kPass * C::kPassTokens / 2;
   if constexpr (kFirst + C::kPassTokens / 2 < C::kTokens / 2) {
-    if (pass != kPass) return select_pass<C, kPass + 1>(acc, pass, values);
+    if (pass != kPass) return select_pass<C, kPass + 1>(act, acc, pass, values);
   }
 #pragma unroll
   for (int j = 0; j < C::kPassTokens / 2 && kFirst + j < C::kTokens / 2; ++j) {
-    values[j] = acc[kFirst + j];
+    values[j] = act.scaled(acc[kFirst + j]);
     ptx::pin(values[j]);  // a branch, not a choice for each register
   }
 }
 
-// SiTU of the accumulators of a pass of `rows` tokens; by far most calls take no branch but the one that leaves out
-// eight tokens that are not there.
+// SiTU of the scaled accumulators of a pass of `rows` tokens; by far most calls take no branch but the one that leaves
+// out eight tokens that are not there.
 template <typename C>
-__device__ __forceinline__ void activate(const Activation& act, const float (&acc)[C::kPassTokens / 2], int rows,
+__device__ __forceinline__ void activate(const Activation& act, const float (&sums)[C::kPassTokens / 2], int rows,
                                          float* values) {
   bool regular = true;
 #pragma unroll
@@ -39,7 +39,7 @@ __device__ __forceinline__ void activate(const Activation& act, const float (&ac
     if (2 * j >= rows) break;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float v = act(acc[j + i + 2], acc[j + i]);
+      const float v = act(sums[j + i + 2], sums[j + i]);
       values[(2 * j + i) * C::kExchangePitch] = v;
       regular &= act.regular(v);
     }
@@ -53,8 +53,8 @@ __device__ __forceinline__ void activate(const Activation& act, const float (&ac
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
     const int j = 4 * (i / 2) + i % 2;
-    gates[i] = acc[j + 2];
-    ups[i] = acc[j];
+    gates[i] = sums[j + 2];
+    ups[i] = sums[j];
   }
 #pragma unroll 1
   for (int i = 0; i < kValues; ++i) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
 #pragma unroll 1
   for (int rows = unit.rows; rows > 0; rows -= kPass) {
     float sums[kPass / 2] = {};
-    select_pass<C>(acc, pass++, sums);
+    select_pass<C>(act, acc, pass++, sums);
     activate<C>(act, sums, rows, activated + plane);
     ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
     if (thread < 8 * kPass) {
