@@ -12,24 +12,23 @@ namespace cake_moe {
 // A beta: magnitudes of n / d, and what SiTU makes of them.
 struct Divisor {
   float d;
-  float magnitude, half, r, r_tail;  // |d|; |d| / 2 and its reciprocal in two parts: quotients come out doubled
-  float limit;                       // from here on the tanh of the quotient is 1; a number where d is regular
+  float magnitude, half, r;  // |d|; |d| / 2 and its reciprocal: quotients come out doubled
+  float limit;               // from here on the tanh of the quotient is 1; a number where d is regular
 
   __device__ explicit Divisor(float divisor)
       : d(divisor),
         magnitude(abs_bits(divisor)),
         half(mul_rn(0.5f, magnitude)),
         r(div_rn(1.0f, half)),
-        r_tail(mul_rn(fma_rn(-r, half, 1.0f), r)),
         limit(mul_rn(10.0f, magnitude)) {}
   __device__ bool regular() const { return magnitude > 0x1p-30f && magnitude < 0x1p30f; }
 
-  // -|d| * tanh(|n / d|) for a regular d and 2^-60 <= |n| (or NaN). The quotient is correctly rounded: with both parts
-  // of the reciprocal it is within one ulp, and one correction with r = RN(2 / |d|) rounds it (Markstein 1990), while
-  // the residual is exact, for n, d and the quotient are far from the ends of the exponent range.
+  // -|d| * tanh(|n / d|) for a regular d and 2^-60 <= |n| (or NaN). The quotient is correctly rounded: the product with
+  // r = RN(2 / |d|) is less than 1.5 ulp off, and one correction rounds it, with a residual that is exact where a
+  // rounding is close (docs/numerics.md), for n, d and the quotient are far from the ends of the exponent range.
   __device__ __forceinline__ float capped(float n) const {
     const float a = detail::at_most(fabsf(n), limit);
-    const float q = fma_rn(a, r, mul_rn(a, r_tail));
+    const float q = mul_rn(a, r);
     return mul_rn(magnitude, detail::minus_tanh_of_half(fma_rn(fma_rn(-q, half, a), r, q)));
   }
 };
