@@ -1,4 +1,5 @@
-"""The three operations of kernels/common/activation.cuh that divide by a beta (docs/numerics.md): correctly rounded."""
+"""How the GPU divides in SiTU (docs/numerics.md), by few operations that are correctly rounded: quotients by a beta, in
+kernels/common/activation.cuh, and reciprocals, in numerics/situ.h."""
 
 from __future__ import annotations
 
@@ -60,3 +61,17 @@ def test_hard_pairs() -> None:
         quotient = nearest_float(n * r)
         residual = nearest_float(n - quotient * d)
         assert nearest_float(quotient + residual * r) == nearest_float(Fraction(n, d)), (n, d)
+
+
+@pytest.mark.parametrize("bits", range(3, 16))
+def test_reciprocals(bits: int) -> None:
+    """One correction of either neighbour of 1/d, for every mantissa but the largest, of which only the upper is enough."""
+    d = np.arange(2 ** (bits - 1), 2**bits).astype(np.float64)
+    want = rounded(1 / d, bits)
+    unit = np.ldexp(1.0, np.frexp(1 / d)[1] - bits)
+    for below in (True, False):
+        approximate = (np.floor if below else np.ceil)(1 / d / unit) * unit
+        error = rounded(1 - d * approximate, bits)
+        wrong = rounded(approximate + approximate * error, bits) != want
+        assert not wrong[:-1].any()
+        assert wrong[-1] == below

@@ -65,13 +65,14 @@ struct Activation {
   __device__ __forceinline__ float scaled(float accumulator) const { return mul_rn(accumulator, scale); }
 
   // A factor |d| * tanh(n / d) with |n| < 2^-60 is below 2^-59, be its quotient rounded or not, and the others are at
-  // most the other beta and 1: such a result is never regular.
+  // most the other beta and 1: such a result is never regular. Nor is that of a sigmoid below e^-80, times two betas
+  // below 2^30, nor NaN, which a gate beyond the sigmoid's range gives.
   __device__ __forceinline__ bool regular(float v) const { return fabsf(v) >= least; }
 
   // Of scaled accumulators; void unless regular.
   __device__ __forceinline__ float operator()(float gs, float us) const {
     // b * T(gs / b) has the sign of gs, whatever the sign of b; two minuses make a magnitude.
-    const float v = mul_rn(mul_rn(beta.capped(gs), situ_sigmoid(gs)), linear_beta.capped(us));
+    const float v = mul_rn(mul_rn(beta.capped(gs), detail::sigmoid_of_normal(gs)), linear_beta.capped(us));
     return bits_float(float_bits(v) | ((float_bits(gs) ^ float_bits(us)) & 0x80000000u));
   }
   // The same for any values.
