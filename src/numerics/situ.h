@@ -15,12 +15,18 @@ namespace detail {
 inline constexpr float kLog2e = 1.44269502162933349609375f;
 inline constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
 
+// A choice by masks, since compilers branch over divisions and do not vectorise then.
+CAKE_HD inline float choose(bool first, float a, float b) {
+  const uint32_t mask = first ? ~0u : 0u;
+  return bits_float((float_bits(a) & mask) | (float_bits(b) & ~mask));
+}
+
 // The nearest value in [0, 1]; a NaN may become 0.
 CAKE_HD inline float saturate(float x) {
 #if defined(__CUDA_ARCH__)
   return __saturatef(x);
 #else
-  return x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x;
+  return choose(x < 0.0f, 0.0f, choose(x > 1.0f, 1.0f, x));
 #endif
 }
 
@@ -63,7 +69,7 @@ CAKE_HD inline float at_most(float x, float limit) {
 #if defined(__CUDA_ARCH__)
   return ptx::min_nan(x, limit);  // one instruction, which takes |x| too
 #else
-  return x > limit ? limit : x;
+  return choose(x > limit, limit, x);
 #endif
 }
 
@@ -101,11 +107,11 @@ CAKE_HD inline float situ_tanh(float z) {
 
 // Below kLeastSigmoid the sum 1 + e^z is 1, and results are subnormal in the end: e^z with a larger power, scaled back.
 CAKE_HD inline float situ_sigmoid(float z) {
-  const bool low = z < detail::kLeastSigmoid;
-  const float x = low ? z : -z;
-  const detail::Exp e = detail::reduce_exp(x < -110.0f ? -110.0f : x, low ? 64.0f : 0.0f);
-  const float r = detail::reciprocal(fma_rn(e.power, e.mantissa, 1.0f));
-  return low ? mul_rn(mul_rn(e.power, e.mantissa), 5.42101086242752217e-20f) : r;  // 2^-64
+  const bool low = float_bits(z) > float_bits(detail::kLeastSigmoid);  // or a NaN with a sign
+  const float x = detail::choose(low, z, -z);
+  const detail::Exp e = detail::reduce_exp(detail::choose(x < -110.0f, -110.0f, x), detail::choose(low, 64.0f, 0.0f));
+  const float y = mul_rn(mul_rn(e.power, e.mantissa), 5.42101086242752217e-20f);  // 2^-64
+  return detail::choose(low, y, detail::reciprocal(fma_rn(e.power, e.mantissa, 1.0f)));
 }
 
 // g and u are raw accumulators of the gate and the up row, a = dX*dW13, b and l the expert's betas. The sigmoid reads
