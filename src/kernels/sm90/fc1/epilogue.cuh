@@ -34,15 +34,17 @@ template <typename C>
 __device__ __forceinline__ void activate(const Activation& act, const float (&sums)[C::kPassTokens / 2], int rows,
                                          float* values) {
   bool regular = true;
-#pragma unroll
-  for (int j = 0; j < C::kPassTokens / 2; j += 4) {
-    if (2 * j >= rows) break;
+  const auto activate_eight = [&](int j) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float v = act(sums[j + i + 2], sums[j + i]);
       values[(2 * j + i) * C::kExchangePitch] = v;
       regular &= act.regular(v);
     }
+  };
+  activate_eight(0);
+  if constexpr (C::kPassTokens == 16) {
+    if (rows > 8) activate_eight(4);
   }
   if (regular) return;
   // Rare, so in little code: a rolled loop, whose registers move down since they have no index. What stands in for a
@@ -84,31 +86,37 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
   for (int scale = thread; scale < 256; scale += 128) {
     exchange.factors[scale] = hidden_block_factor(static_cast<uint8_t>(scale), act.encode);
   }
-  float* activated =
-      exchange.values[0] + 2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4;
+  // Bytes, pinned: the compiler would form them anew in every pass.
+  uint32_t own = sizeof(float) * (2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4);
+  ptx::pin(own);
   // As a quarter of a block, a thread requantises four features of one token of a pass.
   const int token = thread / 8, block = thread / 4 % 2, part = thread % 4;
-  const float* quarter = exchange.values[0] + token * C::kExchangePitch + kGroup * block + 2 * part;
+  uint32_t quarter = sizeof(float) * (token * C::kExchangePitch + kGroup * block + 2 * part);
+  ptx::pin(quarter);
   // Its block among all of hs.
-  int target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
-  int plane = 0, pass = 0;
+  uint32_t target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
+  uint32_t plane = 0;
+  int pass = 0;
+  const auto exchanged = [&](uint32_t bytes) {
+    return reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(exchange.values[0]) + bytes);
+  };
 #pragma unroll 1
   for (int rows = unit.rows; rows > 0; rows -= kPass) {
     float sums[kPass / 2] = {};
     select_pass<C>(act, acc, pass++, sums);
-    activate<C>(act, sums, rows, activated + plane);
+    activate<C>(act, sums, rows, exchanged(own + plane));
     ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
     if (thread < 8 * kPass) {
       const auto factor_of = [&](uint8_t scale) { return exchange.factors[scale]; };
       float v[4] = {};
       if (token < rows) {
-        const float* from = quarter + plane;  // even features, then odd ones
+        const float* from = exchanged(quarter + plane);  // even features, then odd ones
         v[0] = from[0], v[1] = from[kGroup / 2], v[2] = from[1], v[3] = from[kGroup / 2 + 1];
       }
       requantize_block(v, part, act.encode, factor_of, token < rows, args.hq + kGroup / 2 * target, args.hs + target);
     }
     target += kPass * kFc2Groups;
-    plane ^= C::kPlaneFloats;
+    plane ^= C::kPlaneFloats * sizeof(float);
   }
 }
 

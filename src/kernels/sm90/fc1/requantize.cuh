@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/ptx/minimum.cuh"
 #include "numerics/nvfp4.h"
 
 namespace cake_moe::sm90::fc1 {
@@ -29,11 +30,11 @@ __device__ __forceinline__ uint32_t encode_products(const float (&x)[4]) {
 template <typename FactorOf>
 __device__ __forceinline__ void requantize_block(const float (&v)[4], int part, float encode, const FactorOf& factor_of,
                                                  bool store, uint8_t* codes, uint8_t* scale) {
-  float amax =
-      max_magnitude(max_magnitude(abs_bits(v[0]), abs_bits(v[1])), max_magnitude(abs_bits(v[2]), abs_bits(v[3])));
-  amax = max_magnitude(amax, __shfl_xor_sync(~0u, amax, 1));
-  amax = max_magnitude(amax, __shfl_xor_sync(~0u, amax, 2));
-  const bool nan = is_nan(amax);
+  // Of |x| as an operand, which masks would take instructions for.
+  float amax = ptx::max_nan(ptx::max_nan(fabsf(v[0]), fabsf(v[1])), ptx::max_nan(fabsf(v[2]), fabsf(v[3])));
+  amax = ptx::max_nan(amax, __shfl_xor_sync(~0u, amax, 1));
+  amax = ptx::max_nan(amax, __shfl_xor_sync(~0u, amax, 2));
+  const bool nan = amax != amax;
   const uint8_t block_scale = hidden_block_scale(amax, encode);
   const float factor = factor_of(block_scale);
   const uint32_t word =
