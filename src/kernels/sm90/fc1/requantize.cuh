@@ -9,20 +9,21 @@
 
 namespace cake_moe::sm90::fc1 {
 
-// encode_e2m1 of four products, the first in the low nibble of sixteen bits. The grid is 1/2 below 2, 1 below 4, then
+// encode_e2m1 of four products in the low sixteen bits, the first in the lowest; others are void. The grid is 1/2 below 2, 1 below 4, then
 // 2, so a magnitude's code is the integer nearest to the least of 2 * a, a + 2 and a / 2 + 4; each is rounded once,
 // ties to even, by the addition that leaves it in the low mantissa bits. The NaN that a product gives has a clear sign.
 __device__ __forceinline__ uint32_t encode_products(const float (&x)[4]) {
   constexpr float kInteger = 0x1p23f;
-  uint32_t nibbles[4];  // and other bits above 24
+  uint32_t steps[4];  // and other bits above 24
+  uint32_t signs = 0;  // and other bits beside them
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 3; i >= 0; --i) {
     const float a = fminf(fabsf(x[i]), kE2m1Max);
-    const uint32_t steps = std::min({float_bits(fma_rn(a, 2.0f, kInteger)), float_bits(add_rn(a, kInteger + 2)),
-                                     float_bits(fma_rn(a, 0.5f, kInteger + 4))});
-    nibbles[i] = (float_bits(x[i]) >> 28 & 8u) | steps;
+    steps[i] = std::min({float_bits(fma_rn(a, 2.0f, kInteger)), float_bits(add_rn(a, kInteger + 2)),
+                         float_bits(fma_rn(a, 0.5f, kInteger + 4))});
+    signs = __funnelshift_l(float_bits(x[i]), signs, 4);
   }
-  return ((nibbles[3] * 16 + nibbles[2]) * 256 + nibbles[1] * 16 + nibbles[0]) & 0xFFFFu;
+  return ((steps[3] * 16 + steps[2]) * 256 + steps[1] * 16 + steps[0]) | (signs & 0x8888u);
 }
 
 // Four lanes requantise a block; lane `part` encodes `v`, features 4 * part .. 4 * part + 3. factor_of(scale) is
