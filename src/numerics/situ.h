@@ -13,7 +13,7 @@ namespace cake_moe {
 namespace detail {
 
 inline constexpr float kLog2e = 1.44269502162933349609375f;
-inline constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
+inline constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: a sum has the nearest integer in its low mantissa bits
 
 // A choice by masks, since compilers branch over divisions and do not vectorise then.
 CAKE_HD inline float choose(bool first, float a, float b) {
@@ -53,7 +53,7 @@ CAKE_HD inline Exp reduce_exp(float x, float shift) {
   return {bits_float(float_bits(shifted) << 23), fma_rn(p, f, 1.0f)};
 }
 
-// Correctly rounded 1/d for d in [1, 2^126] (or NaN); of larger ones 0 or NaN on the GPU.
+// Correctly rounded 1/d for d in [1, 2^126) (or NaN); of larger ones 0 or NaN on the GPU.
 CAKE_HD inline float reciprocal(float d) {
 #if defined(__CUDA_ARCH__)
   // The steps of the compiler's own rcp.rn, which takes them up to there.

@@ -19,9 +19,9 @@ extern "C" __global__ void reciprocals(const float* d, float* result, int size) 
 def test_reciprocals() -> None:
     """The special function unit's approximation and one Newton step, against IEEE division by the CPU: everything from
     1 to 2, every 127th float from there to 2^126, and the last 64 below each power of two, the hardest among them."""
-    ends = torch.arange(0x40000000, 0x7E800001, 1 << 23)[:, None] - torch.arange(64)
-    divisors = torch.cat([torch.arange(0x3F800000, 0x40000001), torch.arange(0x40000000, 0x7E800000, 127), ends.view(-1)])
-    divisors = divisors.to(torch.int32).view(torch.float32)
+    ends = torch.arange(0x40000000, 0x7E800001, 1 << 23)[:, None] - torch.arange(1, 65)
+    bits = [torch.arange(0x3F800000, 0x40000001), torch.arange(0x40000000, 0x7E800000, 127), ends.view(-1)]
+    divisors = torch.cat(bits).to(torch.int32).view(torch.float32)
     result = torch.full_like(divisors, float("nan"), device=DEVICE)
     blocks = -(-divisors.numel() // 256)
     kernel = compile_kernel(_KERNEL, "reciprocals")

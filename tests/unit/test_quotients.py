@@ -65,7 +65,7 @@ def test_hard_pairs() -> None:
 
 @pytest.mark.parametrize("bits", range(3, 16))
 def test_reciprocals(bits: int) -> None:
-    """One correction of either neighbour of 1/d, for every mantissa but the largest, of which only the upper is enough."""
+    """One correction of either neighbour of 1/d, for every mantissa but the largest, which takes the upper one."""
     d = np.arange(2 ** (bits - 1), 2**bits).astype(np.float64)
     want = rounded(1 / d, bits)
     unit = np.ldexp(1.0, np.frexp(1 / d)[1] - bits)
