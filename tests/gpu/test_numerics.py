@@ -11,14 +11,17 @@ _KERNEL = """
 
 extern "C" __global__ void reciprocals(const float* d, float* result, int size) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < size) result[i] = cake_moe::detail::reciprocal_1_2(d[i]);
+  if (i < size) result[i] = cake_moe::detail::reciprocal(d[i]);
 }
 """
 
 
-def test_every_reciprocal_of_1_to_2() -> None:
-    """The special function unit's approximation and one Newton step, against IEEE division by the CPU."""
-    divisors = torch.arange(0x3F800000, 0x40000001, dtype=torch.int32).view(torch.float32)
+def test_reciprocals() -> None:
+    """The special function unit's approximation and one Newton step, against IEEE division by the CPU: everything from
+    1 to 2, every 127th float from there to 2^126, and the last 64 below each power of two, the hardest among them."""
+    ends = torch.arange(0x40000000, 0x7E800001, 1 << 23)[:, None] - torch.arange(1, 65)
+    bits = [torch.arange(0x3F800000, 0x40000001), torch.arange(0x40000000, 0x7E800000, 127), ends.view(-1)]
+    divisors = torch.cat(bits).to(torch.int32).view(torch.float32)
     result = torch.full_like(divisors, float("nan"), device=DEVICE)
     blocks = -(-divisors.numel() // 256)
     kernel = compile_kernel(_KERNEL, "reciprocals")

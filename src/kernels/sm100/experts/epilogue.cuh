@@ -27,9 +27,8 @@ struct Fragments {
 };
 
 __device__ __forceinline__ float activate(const Activation& act, float gate, float up) {
-  bool regular = act.beta.regular() && act.linear_beta.regular();
-  const float result = act(gate, up, &regular);
-  return regular ? result : act.exact(gate, up);
+  const float gs = act.scaled(gate), us = act.scaled(up), result = act(gs, us);
+  return act.regular(result) ? result : act.exact(gs, us);
 }
 
 // The block of one token: eight lanes (equal lane % 4) hold two features each.

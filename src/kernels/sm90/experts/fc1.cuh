@@ -108,12 +108,11 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
   const fc1::Activation act(constants);
   ptx::mbarrier_wait(sums_arrived, round % 2);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) acc[j] = add_rn(acc[j], own[32 * j]);
-  bool regular = act.beta.regular() && act.linear_beta.regular();
+  for (int j = 0; j < 4; ++j) acc[j] = act.scaled(add_rn(acc[j], own[32 * j]));
   float activated[2];  // together: their chains of dependent instructions overlap
 #pragma unroll
-  for (int i = 0; i < 2; ++i) activated[i] = act(acc[2 + i], acc[i], &regular);
-  if (!regular) {
+  for (int i = 0; i < 2; ++i) activated[i] = act(acc[2 + i], acc[i]);
+  if (!act.regular(activated[0]) || !act.regular(activated[1])) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (2 * (lane % 4) + i < rows) activated[i] = act.exact(acc[2 + i], acc[i]);
