@@ -80,9 +80,9 @@ void Checks::region_added(Region& region) {
 void Checks::grid_start(Grid& grid) {
   if (tracks_order() && grid.ctas() > kMaxCtaSerial - next_serial_)
     throw std::invalid_argument("more than 2^20 CTAs in one run with checks=full");
-  GridRecord record{next_serial_, next_serial_};
+  GridRecord record{next_serial_, next_serial_, next_serial_};
   const auto earlier = grids_.find(grid.index - 1);
-  if (grid.config.pdl && earlier != grids_.end()) record.floor = earlier->second.floor;
+  if (grid.config.pdl && earlier != grids_.end()) record.floor = earlier->second.passed_on;
   grids_[grid.index] = record;
   next_serial_ += static_cast<uint32_t>(grid.ctas());
 }
@@ -156,6 +156,13 @@ void Checks::warp_start(Warp& warp) {
   auto state = std::make_unique<WarpState>(warp.agent.id, domains_of(warp));
   state->clock.raise_floor(grids_.at(warp.cta.grid->index).floor);
   warp.agent.state = std::move(state);
+}
+
+// The next launch starts after every CTA has let it: what each of them had waited for by then is past for it, too.
+void Checks::launched_dependents(Cta& cta, Warp* warp) {
+  GridRecord& grid = grids_.at(cta.grid->index);
+  const uint32_t waited = warp != nullptr && tracks_order() ? state_of(*warp).clock.seen().generic.floor() : grid.floor;
+  grid.passed_on = std::min(grid.passed_on, waited);
 }
 
 void Checks::grid_dependency(Warp& warp, Grid&) {

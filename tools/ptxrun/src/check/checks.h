@@ -63,6 +63,7 @@ class Checks final : public Checker {
   void warp_end(Warp& warp) override;
   void access(const Access& access, Region& region, uint64_t offset, uint64_t bytes) override;
   void fence(Warp& warp, Scope scope, ptxrun::Order order) override;
+  void launched_dependents(Cta& cta, Warp* warp) override;
   void grid_dependency(Warp& warp, Grid& earlier) override;
 
   // Synchronisation. A barrier, an mbarrier phase or a group keeps a View; these do nothing below level Full.
@@ -113,7 +114,8 @@ class Checks final : public Checker {
   };
   struct GridRecord {
     uint32_t first_serial = 0;
-    uint32_t floor = 0;
+    uint32_t floor = 0;      // what lies below is past for all of the grid
+    uint32_t passed_on = 0;  // and for the next one, if it starts beside this one
     bool ended = false;
   };
   CtaRecord& record(const Cta& cta);

@@ -236,8 +236,9 @@ void Machine::note_bytes_in_flight(Cta& cta, int64_t change) {
   counters.max_bytes_in_flight_sm = std::max(counters.max_bytes_in_flight_sm, cta.sm->bytes_in_flight);
 }
 
-void Machine::cta_launched_dependents(Cta& cta) {
+void Machine::cta_launched_dependents(Cta& cta, Warp* warp) {
   if (std::exchange(cta.launched_dependents, true)) return;
+  checker->launched_dependents(cta, warp);
   ++cta.grid->ctas_launched_dependents;
 }
 

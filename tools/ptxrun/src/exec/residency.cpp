@@ -158,7 +158,7 @@ void Machine::finish_cta(Cta& cta) {
   checker->cta_end(cta);
   give_back(*cta.sm, cta.grid->config);
   ++cta.grid->ctas_done;
-  cta_launched_dependents(cta);
+  cta_launched_dependents(cta, nullptr);
   if (--cta.cluster->live_ctas == 0) finish_cluster(*cta.cluster);
 }
 

@@ -82,6 +82,8 @@ class Checker {
   virtual void access(const Access&, Region&, uint64_t /*offset*/, uint64_t /*bytes*/) {}
   // fence{.acq_rel,.sc}, membar: order among generic accesses at the scope.
   virtual void fence(Warp&, Scope, Order) {}
+  // The CTA lets the next launch start, by this warp or (nullptr) by its end.
+  virtual void launched_dependents(Cta&, Warp*) {}
   // griddepcontrol.wait has returned: the earlier grid's writes are visible.
   virtual void grid_dependency(Warp&, Grid& /*earlier*/) {}
   // bar.warp.sync and the other warp-synchronous instructions order the lanes of one agent: no call.

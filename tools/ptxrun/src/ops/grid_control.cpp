@@ -11,7 +11,7 @@ namespace ptxrun::ops {
 namespace {
 
 Step run_launch_dependents(Warp& warp, const Instr&, LaneMask) {
-  warp.machine.cta_launched_dependents(warp.cta);
+  warp.machine.cta_launched_dependents(warp.cta, &warp);
   return Step::Next;
 }
 

@@ -106,6 +106,48 @@ def test_a_launch_that_ends_before_its_predecessor(waits: bool, schedule: Schedu
     assert {race.place.launch, race.other.launch} == {0, 2}
 
 
+WRITE = """
+  ld.param.u64 %rd0, [words];
+  st.global.u32 [%rd0], %t;
+"""
+COUNT = """
+  ld.param.u64 %rd0, [words];
+  atom.global.add.u32 %r0, [%rd0], 1;
+"""
+TRIGGER, WAIT = "griddepcontrol.launch_dependents;", "griddepcontrol.wait;"
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
+@pytest.mark.parametrize(
+    ("second", "ordered"),
+    [
+        (WAIT + TRIGGER, True),
+        (TRIGGER + WAIT, False),
+        (TRIGGER, False),
+        ("setp.eq.u32 %p0, %cta, 1; @!%p0 bra WAITS; " + TRIGGER + "WAITS: " + WAIT + TRIGGER, False),
+    ],
+    ids=["waits_first", "waits_afterwards", "does_not_wait", "one_cta_does_not_wait_first"],
+)
+def test_what_a_launch_had_waited_for(second: str, ordered: bool, schedule: Schedule, seed: int) -> None:
+    """The third of three waits for nobody: it starts when every CTA of the second has let it."""
+    code = module(
+        entry(WRITE, "words:u64", "first"), entry(second, "", "second"), entry(COUNT, "words:u64", "third")
+    )
+    memory = ptxrun.Memory()
+    words = memory.add_empty(2048, "words")
+    launches = [
+        ptxrun.Launch(code, "first", 1, 1, [words]),
+        ptxrun.Launch(code, "second", 3, 32, pdl=True),
+        ptxrun.Launch(code, "third", 2, 32, [words], pdl=True),
+    ]
+    report = ptxrun.run(launches, memory, schedule=schedule, seed=seed, sms=8)
+    if ordered:
+        clean(report)
+        assert words.numpy(np.uint32)[0] == 64
+    else:
+        assert set(report.codes) & {"race", "uninitialised_read"}
+
+
 REGISTERS = """
   setp.ge.u32 %p0, %t, 128;
   @%p0 bra CONSUMER;
