@@ -87,12 +87,22 @@ def _quotient_up(a: NDArray[np.int64], b: int) -> NDArray[np.int64]:
     return (a + b - 1) // b
 
 
-def least_columns(tile_tokens: int, arch: str) -> tuple[int, int]:
-    """Width of the narrowest MMA of FC1 and of FC2 of an instance: fc1/config.h and fc2/config.h of sm_90a."""
+def _widths(tile_tokens: int, fine: int) -> list[int]:
+    """Every multiple of COLUMN_GRAIN from a tile's rows down to `fine`, every other one below; ascending. The rule of
+    columns.h of sm_90a."""
+    widths = [tile_tokens]
+    while (narrower := widths[-1] - (COLUMN_GRAIN if widths[-1] > fine else 2 * COLUMN_GRAIN)) > 0:
+        widths.append(narrower)
+    return widths[::-1]
+
+
+def mma_widths(tile_tokens: int, arch: str) -> tuple[list[int], list[int]]:
+    """Columns of the MMAs of FC1 and of FC2 of an instance, ascending: fc1/config.h and fc2/config.h of sm_90a."""
     if arch != H200.arch:
-        return COLUMN_GRAIN, COLUMN_GRAIN
-    fc1 = tile_tokens - 40 if tile_tokens > 48 else COLUMN_GRAIN
-    return fc1, tile_tokens - 32 if tile_tokens >= 64 else tile_tokens
+        every = list(range(COLUMN_GRAIN, tile_tokens + 1, COLUMN_GRAIN))
+        return every, every
+    fc1 = _widths(tile_tokens, tile_tokens - 40 if tile_tokens > 48 else COLUMN_GRAIN)
+    return fc1, _widths(tile_tokens, tile_tokens - (16 if tile_tokens < 64 else 32))
 
 
 def work_of(rows_of_expert: Tensor, tile_tokens: int, launches: int, arch: str, *, fused: bool) -> Work:
@@ -101,11 +111,13 @@ def work_of(rows_of_expert: Tensor, tile_tokens: int, launches: int, arch: str, 
     tiles, groups = _quotient_up(rows, tile_tokens), _quotient_up(rows, COLUMN_GRAIN)
     shorter, longer = groups // tiles, groups % tiles  # groups of a shorter tile, number of longer ones
 
-    def columns(least: int) -> int:
-        widths = np.maximum(COLUMN_GRAIN * shorter, least), np.maximum(COLUMN_GRAIN * (shorter + 1), least)
-        return int(((tiles - longer) * widths[0] + longer * widths[1]).sum())
+    def columns(widths: list[int]) -> int:
+        def width(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+            return np.array([*widths, 0])[np.searchsorted(widths, COLUMN_GRAIN * groups)]  # 0: no tile is so long
 
-    fc1, fc2 = (columns(least) for least in least_columns(tile_tokens, arch))
+        return int(((tiles - longer) * width(shorter) + longer * width(shorter + 1)).sum())
+
+    fc1, fc2 = (columns(widths) for widths in mma_widths(tile_tokens, arch))
     mean = fc2 + FC1_SHARE * (fc1 - fc2)
     return Work(launches, fused, len(rows), int(tiles.sum()), mean, int(rows.sum()))
 

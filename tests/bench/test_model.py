@@ -18,8 +18,8 @@ from cake_moe.bench.model import (
     Costs,
     Work,
     fit,
-    least_columns,
     measured_read,
+    mma_widths,
     planned_work,
     predicted,
     work_of,
@@ -86,34 +86,37 @@ def test_work() -> None:
     padded = work_of(rows, 16, 3, "sm_100a", fused=False)
     assert padded == Work(3, False, 3, 1 + 1 + 3, 8 + 16 + 16 + 16 + 8, 50)
     on_sm_90a = work_of(rows, 16, 3, H200.arch, fused=False)
-    assert on_sm_90a.columns == pytest.approx((2 * 64 + 5 * 16) / 3)  # FC1's MMAs are as narrow, FC2's are not
+    assert on_sm_90a.columns == 64  # its MMAs are as narrow
     assert replace(on_sm_90a, columns=64) == padded
     assert planned_work(1, "sm_100a", 148) == Work(2, True, 16, 16, 128, 16)
     assert planned_work(100, "sm_100a", 148).launches == 3
 
 
 def test_columns_of_equal_tiles() -> None:
-    """113 rows are 64 and 56 columns of a tile of 64, not 64 and 49 rows; 1 row is 24 of FC1 and 32 of FC2."""
+    """113 rows are 64 and 56 columns of a tile of 64, not 64 and 49 rows; 1 row is 8 of FC1 and 16 of FC2."""
     rows = torch.zeros(EXPERTS, dtype=torch.int64)
     rows[0] = 113
     assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56)
     rows[1] = 1
-    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56 + (2 * 24 + 32) / 3)
+    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx(64 + 56 + (2 * 8 + 16) / 3)
     rows[0] = 65  # tiles of 40 and 32 rows
-    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx((2 * 96 + 104) / 3)
+    assert work_of(rows, 64, 4, H200.arch, fused=False).columns == pytest.approx((2 * 80 + 88) / 3)
 
 
-@pytest.mark.parametrize(("header", "name", "gemm"), [("fc1", "kLeastTokens", 0), ("fc2", "kLeastColumns", 1)])
-def test_narrowest_mmas_are_those_of_the_kernels(header: str, name: str, gemm: int) -> None:
-    text = (ROOT / "src" / "kernels" / "sm90" / header / "config.h").read_text()
-    found = re.search(rf"{name} = (.+) \? (.+) : (.+);", text)
-    assert found, f"{name} has another form"
+def test_widths_are_those_of_the_kernels() -> None:
+    headers = ROOT / "src" / "kernels" / "sm90"
+    assert "return columns > fine ? columns - 8 : columns - 16;" in (headers / "columns.h").read_text()
     tiles = {row.tile_tokens for row in plan_rows(H200.arch, H200.sms)}
     assert len(tiles) >= 5
-    for tile in tiles:
-        names = {"kTokens": tile, "kColumnStep": model.COLUMN_GRAIN}
-        condition, narrow, whole = (eval(part, names) for part in found.groups())
-        assert least_columns(tile, H200.arch)[gemm] == (narrow if condition else whole), tile
+    for gemm, name in enumerate(("fc1", "fc2")):
+        found = re.search(r"kFineColumns = (.+) \? (.+) : (.+);", (headers / name / "config.h").read_text())
+        assert found, f"kFineColumns of {name} has another form"
+        for tile in tiles:
+            condition, *fine = (eval(part, {"kTokens": tile}) for part in found.groups())
+            down = [tile]
+            while (narrower := down[-1] - (8 if down[-1] > fine[not condition] else 16)) > 0:
+                down.append(narrower)
+            assert mma_widths(tile, H200.arch)[gemm] == down[::-1], (name, tile)
 
 
 def test_predictions(cases: list[CaseResult], works: list[Work]) -> None:

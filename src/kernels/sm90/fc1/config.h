@@ -9,8 +9,7 @@ namespace cake_moe::sm90::fc1 {
 template <int kTokens_>
 struct Config {
   static constexpr int kTokens = kTokens_;  // most rows of a token tile
-  // Columns of the narrowest MMA; there is one for every multiple of 8 from here on.
-  static constexpr int kLeastTokens = kTokens > 48 ? kTokens - 40 : 8;
+  static constexpr int kFineColumns = kTokens > 48 ? kTokens - 40 : 8;
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
   static constexpr int kConsumers = kWide ? 4 : 2;  // warpgroups of 64 weight rows; several cover for each other
