@@ -33,7 +33,7 @@ _FC1 = (
 )
 _FC2 = (
     "unit_consumed[slot]: a warp arrives after its reads, the producer waits for all before it refills the slot; "
-    "unit_arrived[slot]: completed by the copy's bytes, readers wait for it"
+    "unit_arrived[slot]: completed by the copy's bytes and the producer's arrivals, readers wait for it"
 )
 _EXPERTS = (
     "slot_consumed[slot]: a warp arrives after its reads, the producers wait for all before they refill the slot; "
@@ -61,6 +61,7 @@ KNOWN = [
     Known("cake_moe_sm90_fc1", frozenset({"UBLKCP", "LDS"}), _FC1),
     Known("cake_moe_sm90_fc1", frozenset({"LDGSTS", "LDSM"}), _FC1),
     Known("cake_moe_sm90_fc2", frozenset({"UBLKCP", "LDS"}), f"{_FC2}; its finalise: {_FINALIZE}"),
+    Known("cake_moe_sm90_fc2", frozenset({"STS", "LDS"}), f"{_FC2}; its finalise: {_FINALIZE}"),
     Known("cake_moe_sm100_experts", frozenset({"STS", "LDS"}), _SM100_EXPERTS),
     Known("cake_moe_finalize", frozenset({"UBLKCP", "LDS"}), _FINALIZE),
     Known("cake_moe_finalize", frozenset({"STS", "LDS"}), _FINALIZE),

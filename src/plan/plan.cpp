@@ -32,7 +32,7 @@ class Builder {
     plan_.problem = problem;
     plan_.path = row.path;
     plan_.why = row.why;
-    plan_.fc2_pool = row.fc2_pool == Pool::kPerSm ? problem.sm_count : 0;
+    plan_.fc2_pool = row.fc2_pool == Pool::kPerSm ? problem.sm_count * row.fc2.ctas_per_sm : 0;
     plan_.workspace = workspace_layout(problem);
   }
 

@@ -19,7 +19,7 @@ enum class Shape : uint8_t {
 // Who hands out the work items of the launch that computes FC2.
 enum class Pool : uint8_t {
   kStatic,  // no counter: items are dealt by index, work_counter is unused
-  kPerSm,   // one persistent CTA an SM draws items from work_counter
+  kPerSm,   // the persistent CTAs of all SMs draw items from work_counter
 };
 
 // How an expert GEMM is cut. The launchers refuse a shape that they have no instance of.

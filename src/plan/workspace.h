@@ -23,7 +23,7 @@ enum class Section : uint8_t {
   kY,              // bf16 [16 * M, H], FC2 output of a row, scaled by dA*dW2
   kXHalf,          // fp16 [M, H], input in the K order of kernels/sm90/dequant.cuh, or few tokens' packets; sm_90a only
   kTiles,        // int32 [max_token_tiles(M), 4], expert, first row, rows of each token tile, then the parts of its FC1
-                 // that are finished where FC2 of the same launch counts them, else 0; GPU only
+                 // that are finished where FC2 begins before all are; GPU only
   kTileCount,    // int32 [1], token tiles of this call; GPU only
   kWorkCounter,  // uint32 [1], next work item; seeded on the GPU by every call whose path has a pool
   kProgress,     // int32 [3], how far the CTAs of FC2 are where it finalises, too; sm_90a only

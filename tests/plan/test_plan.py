@@ -109,7 +109,9 @@ def test_every_sm_count_has_a_plan(arch: str) -> None:
                 assert launch["threads"] in range(32, 1025, 32)
                 assert launch["cluster"] >= 1
                 assert launch["grid"] % launch["cluster"] == 0
-            assert plan["fc2_pool"] in (0, sm_count)
+            (drawing,) = (launch for launch in plan["launches"] if launch["stage"] in ("fc2", "experts"))
+            draws = arch != "sm_90a" or count > 64
+            assert plan["fc2_pool"] == (drawing["grid"] if draws else 0)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -115,11 +115,11 @@ def sparse(num_tokens: int, routes: int, **options: Any) -> MoeInputs:
 
 
 def token_tiles(expected: Stages, rows: Sequence[int], plan: dict[str, Any]) -> dict[str, Tensor]:
-    """The route stage's sections for a `crowded` problem, an expert a tile."""
+    """The route stage's sections for a `crowded` problem, an expert a tile, every one finished by FC1."""
     tiles = torch.zeros(plan["workspace"]["tiles"][1] // 16, 4, dtype=torch.int32)
     first = expected.expert_offsets
     experts = torch.tensor(sorted(POOL[: len(rows)]))
     tiles[: len(rows)] = torch.stack(
-        [experts, first[experts], first[experts + 1] - first[experts], torch.zeros_like(experts)], dim=1
+        [experts, first[experts], first[experts + 1] - first[experts], torch.full_like(experts, 12)], dim=1
     ).to(torch.int32)
     return {"tiles": tiles, "tile_count": torch.tensor([len(rows)], dtype=torch.int32)}

@@ -28,12 +28,15 @@ STAGED = [
     without("fc1", "griddepcontrol.wait", "race", "uninitialised_read"),
     without("fc1", "mbarrier.arrive.shared.b64", "deadlock"),
     without("fc1", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
-    without("fc2", "griddepcontrol.wait", "race", "uninitialised_read"),
+    without("fc1", "red.release.gpu.global.add.s32", "deadlock"),
+    Fault("fc1_announces_relaxed", "red.release", respelled("release.gpu", "relaxed.gpu"), frozenset({"race"}), 0, "fc1"),
+    Fault("fc2_awaits_fc1_relaxed", "ld.acquire", respelled("acquire", "relaxed"), frozenset({"race"}), 0, "fc2"),
+    Fault("fc2_draws_every_second", "atom.global.add", respelled(", 1;", ", 2;"), frozenset({"uninitialised_read"}), 0, "fc2"),
     without("fc2", "bar.sync", "race", "overwrite_in_flight", "invalid_mbarrier"),
     without("fc2", "red.release.gpu.global.add.s32", "deadlock"),
 ]
 WIDE = [
-    Fault("fc2_waits_relaxed", "ld.acquire", respelled("acquire.gpu", "relaxed.gpu"), frozenset({"race"}), 1, "fc2"),
+    Fault("fc2_waits_relaxed", "ld.acquire", respelled("acquire.gpu", "relaxed.gpu"), frozenset({"race"}), 2, "fc2"),
     without("fc2", "fence.proxy.async;", "missing_proxy_fence"),
     without("fc2", "cp.async.bulk.shared", "deadlock"),
 ]

@@ -20,7 +20,7 @@ def fc2_alone(problem: MoeInputs, rows: Sequence[int], sm_count: int) -> Call:
     """FC2 of a `crowded` problem, an expert a tile, fed with what the CPU backend gives."""
     _, expected = run(problem)
     given = {name: getattr(expected, name) for name in ("hq", "hs", "route_row")}
-    given["progress"] = torch.zeros(3, dtype=torch.int32)
+    given |= {"progress": torch.zeros(3, dtype=torch.int32), "work_counter": torch.zeros(1, dtype=torch.int32)}
     return Call(problem, sm_count=sm_count, given=given | token_tiles(expected, rows, Call(problem).plan))
 
 
@@ -48,8 +48,7 @@ def test_experts_of_several_tiles(num_tokens: int, schedule: Schedule) -> None:
 
 @pytest.mark.parametrize(("num_tokens", "routes", "sms"), [(2, 2, 1), (65, 2, 8), (321, 3, 8), (321, 4, 8)])
 def test_several_units_a_cta(num_tokens: int, routes: int, sms: int) -> None:
-    """Persistent kernels on few SMs: rings go round, shared memory is used again. Of 321 tokens four and two CTAs share
-    each of the units of FC1's last round."""
+    """Persistent kernels on few SMs: rings go round, shared memory is used again, FC2 begins before FC1 has ended."""
     problem = sparse(num_tokens, routes)
     call = Call(problem, sm_count=sms)
     call.run("late").raise_on_findings()
@@ -86,11 +85,12 @@ def test_finalise_of_many_tokens(num_tokens: int, weights: torch.dtype, schedule
     same_bits(problem, *call.result())
 
 
-def test_tiles_dealt_round_robin() -> None:
-    """FC2 deals half tiles round robin where a CTA has eight tiles and more."""
+@pytest.mark.parametrize("sms", [1, 2])
+def test_items_of_fc2(sms: int) -> None:
+    """CTAs draw whole tiles, halves and, where there are two of them, quarters."""
     rows = (1,) * 8
     problem = crowded(400, dict(enumerate(rows)))
-    call = fc2_alone(problem, rows, sm_count=1)
+    call = fc2_alone(problem, rows, sm_count=sms)
     call.run("random", seed=3, stages=["fc2"]).raise_on_findings()
     expected, _ = run(problem)
     output, _ = call.result()
@@ -127,6 +127,11 @@ def test_warpgroup_mma(num_tokens: int) -> None:
         pytest.param(4000, [96, 89, 73, 72, 57], marks=pytest.mark.full),
         pytest.param(5000, [112, 97, 113, 1, 96, 81], marks=pytest.mark.full),
         pytest.param(6000, [128, 113, 129, 112, 97], marks=pytest.mark.full),
+        pytest.param(2500, [16, 8, 1], marks=pytest.mark.full),
+        pytest.param(3000, [40, 24, 17, 8], marks=pytest.mark.full),
+        pytest.param(4000, [56, 48, 40, 32, 24, 8], marks=pytest.mark.full),
+        pytest.param(5000, [72, 64, 56, 40, 24, 16, 8], marks=pytest.mark.full),
+        pytest.param(6000, [88, 80, 72, 48, 40, 9], marks=pytest.mark.full),
     ],
 )
 def test_full_tiles(num_tokens: int, rows: list[int]) -> None:

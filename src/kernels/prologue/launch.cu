@@ -33,6 +33,8 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .tiles = section<int4>(params, plan, Section::kTiles),
       .tile_count = section<int32_t>(params, plan, Section::kTileCount),
       .work_counter = section<uint32_t>(params, plan, Section::kWorkCounter),
+      .progress =
+          plan.workspace[Section::kProgress].bytes > 0 ? section<int32_t>(params, plan, Section::kProgress) : nullptr,
   };
   const QuantizeArgs quantize_args = {
       .x = reinterpret_cast<const uint4*>(params.input),

@@ -21,6 +21,7 @@ struct Args {
   int4* tiles;              // expert, first row, rows, 0 of each token tile
   int32_t* tile_count;      // [1]
   uint32_t* work_counter;   // [1], set to 0
+  int32_t* progress;        // [3] where FC2 finalises, too, set to 0; else nullptr
 };
 
 struct Shared {
@@ -143,6 +144,7 @@ __device__ __forceinline__ void place_experts(const Args& args, Shared& shared) 
       args.expert_offsets[kExperts] = static_cast<uint32_t>(before);
       *args.tile_count = static_cast<int>(before >> 32);
       *args.work_counter = 0;
+      for (int i = 0; args.progress != nullptr && i < 3; ++i) args.progress[i] = 0;
     }
   }
   __syncthreads();

@@ -44,13 +44,13 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .encode = params.hidden_encode,
       .hq = section<uint8_t>(params, plan, Section::kHq),
       .hs = section<uint8_t>(params, plan, Section::kHs),
-      .progress = nullptr,
   };
   args.fc2 = {
       .weights = params.fc2_weights,
       .scales = params.fc2_scales,
       .tiles = args.route.tiles,
       .tile_count = args.route.tile_count,
+      .work_counter = nullptr,
       .alpha = params.fc2_alpha,
       .hq = args.fc1.hq,
       .hs = args.fc1.hs,

@@ -74,14 +74,12 @@ __device__ __forceinline__ void activate(const Activation& act, const float (&su
 // A rolled loop, since unrolled passes would not fit the instruction cache. Two planes in turn let the next pass begin
 // before every warp has read this one.
 template <typename C>
-__device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, int subtile,
-                                           const Unit& unit, const Constants& constants,
-                                           const float (&acc)[C::kTokens / 2]) {
+__device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, const Unit& unit,
+                                           const Constants& constants, const float (&acc)[C::kTokens / 2]) {
   constexpr int kPass = C::kPassTokens;
   const Activation act(constants);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   auto& exchange = shared.exchange[group];
-  ptx::named_barrier(1 + group, 128);  // every warp is done with the previous unit
 #pragma unroll
   for (int scale = thread; scale < 256; scale += 128) {
     exchange.factors[scale] = hidden_block_factor(static_cast<uint8_t>(scale), act.encode);
@@ -94,7 +92,7 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
   uint32_t quarter = sizeof(float) * (token * C::kExchangePitch + kGroup * block + 2 * part);
   ptx::pin(quarter);
   // Its block among all of hs.
-  uint32_t target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
+  uint32_t target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * group) / 32 + block;
   uint32_t plane = 0;
   int pass = 0;
   const auto exchanged = [&](uint32_t bytes) {
@@ -118,6 +116,8 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
     target += kPass * kFc2Groups;
     plane ^= C::kPlaneFloats * sizeof(float);
   }
+  ptx::named_barrier(1 + group, 128);  // every warp is done
+  if (thread == 0) ptx::add_release(&args.tiles[unit.tile].w, 1);
 }
 
 }  // namespace cake_moe::sm90::fc1

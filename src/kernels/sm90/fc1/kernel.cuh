@@ -1,9 +1,10 @@
 // FC1, SiTU and requantisation. A unit is one token tile by kTileRows stored weight rows; CTAs take units round robin,
-// so that neighbouring CTAs share a tile's tokens and an expert's weights in L2. Where several CTAs share a unit, each
-// brings all of it, but for the first time out of L2, and computes a part.
+// so that neighbouring CTAs share a tile's tokens and an expert's weights in L2. FC2's CTAs take the SMs of those that
+// have none left.
 //
 //   producers  --- weights_arrived, tokens_arrived --->    consumers
 //   producers  <-- weights_consumed, tokens_consumed ---   consumers   (one arrival a warp)
+//   consumers  --- tiles[tile].w += 1 ---------------->    FC2         (hq and hs of the tile by 64 rows are written)
 #pragma once
 
 #include "kernels/sm90/fc1/epilogue.cuh"
@@ -13,15 +14,13 @@
 namespace cake_moe::sm90::fc1 {
 
 template <typename C>
-__device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, const Schedule<C>& schedule) {
+__device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int group, int units) {
   Position<C> at;
-  schedule.for_each(args, [&](const Unit& unit) {
-    if (group >= unit.subtiles) return skip_unit(shared, at);
-    const int subtile = unit.first_subtile + group;
+  for_each_unit<C>(args, units, [&](const Unit& unit) {
     const SpreadConstants constants(args, unit.expert);
     float acc[C::kTokens / 2];
-    accumulate_rows(shared, at, subtile, __shfl_sync(~0u, unit.rows, 0), acc);
-    store_unit<C>(args, shared, group, subtile, unit, constants, acc);
+    accumulate_rows(shared, at, group, __shfl_sync(~0u, unit.rows, 0), acc);
+    store_unit<C>(args, shared, group, unit, constants, acc);
   });
 }
 
@@ -52,19 +51,18 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
   init_barriers(shared);
   ptx::grid_dependency_wait();
   ptx::grid_launch_dependents();
-  if (blockIdx.x == 0 && threadIdx.x == 0) *args.progress = {};
-  const Schedule<C> schedule(__ldcg(args.tile_count) * C::kRowBlocks);
+  const int units = __ldcg(args.tile_count) * C::kRowBlocks;
   if (warp >= 4 * C::kConsumers) {
     if constexpr (C::kWide) ptx::lower_registers<C::kProducerRegisters>();
     const int producer = warp - 4 * C::kConsumers;
     if (producer < C::kTokenWarps) {
-      produce_tokens(args, shared, producer, schedule);
+      produce_tokens(args, shared, producer, units);
     } else if (threadIdx.x % 32 == 0) {
-      produce_weights(args, weights, shared, schedule);
+      produce_weights(args, weights, shared, units);
     }
   } else {
     if constexpr (C::kWide) ptx::raise_registers<C::kConsumerRegisters>();
-    consume(args, shared, warp / 4, schedule);
+    consume(args, shared, warp / 4, units);
   }
 }
 

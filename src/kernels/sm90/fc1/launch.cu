@@ -44,7 +44,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .scales = params.fc1_scales,
       .x_half = section(Section::kXHalf),
       .row_route = reinterpret_cast<const int32_t*>(section(Section::kRowRoute)),
-      .tiles = reinterpret_cast<const int4*>(section(Section::kTiles)),
+      .tiles = reinterpret_cast<int4*>(section(Section::kTiles)),
       .tile_count = reinterpret_cast<const int32_t*>(section(Section::kTileCount)),
       .alpha = params.fc1_alpha,
       .beta = params.beta,
@@ -52,7 +52,6 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .encode = params.hidden_encode,
       .hq = section(Section::kHq),
       .hs = section(Section::kHs),
-      .progress = reinterpret_cast<fc2::Progress*>(section(Section::kProgress)),
   };
   return for_tile(TokenTiles{}, stage.tile_tokens, [&]<int kTokens>() -> const char* {
     return run_instance<Config<kTokens>>(params, args, stage, static_cast<cudaStream_t>(stream));

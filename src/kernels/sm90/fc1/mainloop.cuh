@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/columns.h"
 #include "kernels/sm90/fc1/shared.cuh"
 #include "kernels/sm90/mma.cuh"
 
@@ -105,30 +106,13 @@ __device__ __forceinline__ void accumulate(Shared<C>& shared, Position<C>& at, i
   for (int j = 0; j < kN / 2; ++j) ptx::pin(acc[j]);
 }
 
-// Releases every slot of a unit of which the warp has no rows. It waits for each, so as not to arrive twice in a phase.
-template <typename C>
-__device__ __forceinline__ void skip_unit(Shared<C>& shared, Position<C>& at) {
-  const bool first_lane = threadIdx.x % 32 == 0;
-#pragma unroll 1
-  for (int stage = 0; stage < C::kStages; ++stage) {
-    ptx::mbarrier_wait(&shared.weights_arrived[at.weights.slot], at.weights.phase);
-    ptx::mbarrier_wait(&shared.tokens_arrived[at.tokens.slot], at.tokens.phase);
-    __syncwarp();
-    if (first_lane) {
-      ptx::mbarrier_arrive(&shared.weights_consumed[at.weights.slot]);
-      ptx::mbarrier_arrive(&shared.tokens_consumed[at.tokens.slot]);
-    }
-    at.weights.advance();
-    at.tokens.advance();
-  }
-}
-
 // By MMAs no wider than the tile's rows need. `rows` is the same in the whole warpgroup.
 template <typename C, int kN = C::kTokens>
 __device__ __forceinline__ void accumulate_rows(Shared<C>& shared, Position<C>& at, int subtile, int rows,
                                                 float (&acc)[C::kTokens / 2]) {
-  if constexpr (kN > C::kLeastTokens) {
-    if (rows <= kN - 8) return accumulate_rows<C, kN - 8>(shared, at, subtile, rows, acc);
+  constexpr int kNext = narrower(kN, C::kFineColumns);
+  if constexpr (kNext > 0) {
+    if (rows <= kNext) return accumulate_rows<C, kNext>(shared, at, subtile, rows, acc);
   }
   accumulate<C, kN>(shared, at, subtile, acc);
 }

@@ -12,10 +12,10 @@ namespace cake_moe::sm90::fc1 {
 // By one thread.
 template <typename C>
 __device__ __forceinline__ void produce_weights(const Args& args, const CUtensorMap& map, Shared<C>& shared,
-                                                const Schedule<C>& schedule) {
+                                                int units) {
   const uint64_t policy = C::kWide ? ptx::policy_evict_last() : ptx::policy_evict_first();
   RingPosition<C::kWeightSlots> at;
-  schedule.for_each(args, [&](const Unit& u) {
+  for_each_unit<C>(args, units, [&](const Unit& u) {
     const int row = u.expert * kFc1Rows + u.row_block * C::kTileRows;
     const uint8_t* scales = args.scales + int64_t{row / 128} * (128 * kFc1Groups);
 #pragma unroll 1
@@ -66,12 +66,11 @@ __device__ __forceinline__ void gather_tokens(const uint8_t* source, const uint3
 
 // By kTokenWarps warps.
 template <typename C>
-__device__ __forceinline__ void produce_tokens(const Args& args, Shared<C>& shared, int warp,
-                                               const Schedule<C>& schedule) {
+__device__ __forceinline__ void produce_tokens(const Args& args, Shared<C>& shared, int warp, int units) {
   const int lane = threadIdx.x % 32;
   const uint32_t own = lane / 8 * C::kSegmentBytes + swizzled_byte(8 * warp, lane % 8);
   RingPosition<C::kTokenSlots> at;
-  schedule.for_each(args, [&](const Unit& u) {
+  for_each_unit<C>(args, units, [&](const Unit& u) {
     const int rows = u.rows - 8 * warp;
     uint32_t offsets[C::kOffsets];
 #pragma unroll

@@ -28,44 +28,29 @@ struct Shared {
   uint64_t tokens_consumed[C::kTokenSlots];
 };
 
-// Rows of a token tile by C::kTileRows weight rows, of which the first `subtiles` warpgroups compute 64 rows each, from
-// `first_subtile` on.
+// Rows of a token tile by C::kTileRows weight rows.
 struct Unit {
-  int expert, first_row, rows, row_block;
-  int first_subtile, subtiles;
+  int tile, expert, first_row, rows, row_block;
 };
 
-// Which units a CTA computes: every role walks the same sequence. Rounds of one unit a CTA; the units of a last round
-// that is not full are split by weight rows over the CTAs that would idle.
-template <typename C>
-struct Schedule {
-  int rounds, left, parts;  // full rounds; units of the last one, and CTAs for each of them
-
-  __device__ explicit Schedule(int units) : rounds(units / gridDim.x), left(units % gridDim.x), parts(1) {
-    while (2 * parts <= C::kConsumers && 2 * parts * left <= static_cast<int>(gridDim.x)) parts *= 2;
-  }
-
-  template <typename Body>
-  __device__ __forceinline__ void for_each(const Args& args, const Body& body) const {
-    const int cta = blockIdx.x, all = rounds + (cta < left * parts);
-    const auto ctas_of = [this](int round) { return round < rounds ? 1 : parts; };
-    const auto index_of = [&](int round) { return round * static_cast<int>(gridDim.x) + cta / ctas_of(round); };
-    const auto tile_of = [&](int round) { return __ldcg(&args.tiles[index_of(round) / C::kRowBlocks]); };
-    if (all == 0) return;
-    int4 next = tile_of(0);
+// The units of a CTA, round robin: every role walks the same sequence.
+template <typename C, typename Body>
+__device__ __forceinline__ void for_each_unit(const Args& args, int units, const Body& body) {
+  const int ctas = gridDim.x;
+  const auto tile_of = [&](int unit) { return __ldcg(&args.tiles[unit / C::kRowBlocks]); };
+  int unit = blockIdx.x;
+  if (unit >= units) return;
+  int4 next = tile_of(unit);
 #pragma unroll 1
-    for (int round = 0; round < all; ++round) {
-      const int4 tile = next;
-      if (round + 1 < all) next = tile_of(round + 1);  // a unit ahead: the whole CTA would wait for it
-      const int ctas = ctas_of(round), subtiles = C::kConsumers / ctas;
-      body(Unit{.expert = tile.x,
-                .first_row = tile.y,
-                .rows = tile.z,
-                .row_block = index_of(round) % C::kRowBlocks,
-                .first_subtile = cta % ctas * subtiles,
-                .subtiles = subtiles});
-    }
+  for (; unit < units; unit += ctas) {
+    const int4 tile = next;
+    if (unit + ctas < units) next = tile_of(unit + ctas);  // a unit ahead: the whole CTA would wait for it
+    body(Unit{.tile = unit / C::kRowBlocks,
+              .expert = tile.x,
+              .first_row = tile.y,
+              .rows = tile.z,
+              .row_block = unit % C::kRowBlocks});
   }
-};
+}
 
 }  // namespace cake_moe::sm90::fc1

@@ -6,7 +6,7 @@
 
 namespace cake_moe::sm90::fc2 {
 
-// CTAs of FC2 that have started, wait for the others, and have stored all of y; FC1 sets them to zero.
+// CTAs of FC2 that have started, wait for the others, and have stored all of y; the route stage sets them to zero.
 struct Progress {
   int32_t started, joined, finished;
 };
@@ -15,8 +15,9 @@ struct Progress {
 struct Args {
   const uint8_t* weights;     // e2m1 pairs [E, 3584, 192], stored row order
   const uint8_t* scales;      // e4m3 [E, 3584 * 24], 128x4 interleave
-  const int4* tiles;          // [tile_count], expert, first row, rows, 0
+  const int4* tiles;          // [tile_count], expert, first row, rows, parts of FC1 that are finished
   const int32_t* tile_count;  // [1]
+  uint32_t* work_counter;     // [1], next item
   const float* alpha;         // dA*dW2 [E]
   const uint8_t* hq;          // e2m1 [R, 192]
   const uint8_t* hs;          // e4m3 [R, 24]

@@ -17,15 +17,12 @@ struct Config {
   static constexpr int kConsumerThreads = kConsumers * 128;
   static constexpr int kProducerWarps = kConsumers == 4 ? 4 : 1;  // one works; registers move between whole warpgroups
   static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;
-  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 112, kLaunchRegisters = 96;  // of four consumers
+  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 112, kLaunchRegisters = 96;  // of four consumers
   static constexpr int kCtasPerSm = kWide ? 1 : 2;
 
   static constexpr int kFinalizeChunks = kConsumers == 4 ? 1 : 2;  // of a thread that finalises
 
-  // Token columns of a tile's MMAs: the fewest of kLeastColumns, + kColumnStep, .. that hold its rows. Below 64 the
-  // MMAs are not what takes the time.
-  static constexpr int kColumnStep = 8;
-  static constexpr int kLeastColumns = kTokens < 64 ? kTokens : kTokens - 4 * kColumnStep;
+  static constexpr int kFineColumns = kTokens < 64 ? kTokens - 16 : kTokens - 32;
 
   static constexpr int kUnitRows = 64 * kConsumers;
   static constexpr int kRowBlocks = kFc2Rows / kUnitRows;  // units of a token tile
@@ -50,9 +47,7 @@ struct Config {
                 "registers move inside the CTA's own share: asking for more would wait for ever");
 };
 
-// Large calls deal runs of units of one tile round robin, so that the tiles of an expert run at the same time and share
-// its weights in L2; small ones deal each CTA one contiguous share.
-inline constexpr int kRunsOfTile = 2;
-inline constexpr int kRoundRobinTiles = 8;  // tiles a CTA from which runs are dealt
+// Announcements of FC1 that complete a token tile: one for 64 of its weight rows.
+inline constexpr int kFc1Parts = kFc1Rows / 64;
 
 }  // namespace cake_moe::sm90::fc2

@@ -6,6 +6,7 @@
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/fc2/args.h"
+#include "kernels/sm90/fc2/config.h"
 #include "kernels/sm90/fc2/schedule.cuh"
 #include "kernels/sm90/mma.cuh"
 
@@ -25,42 +26,55 @@ struct Shared {
   uint64_t unit_arrived[C::kSlots];
   uint64_t unit_consumed[C::kSlots];
   Part part;
+  int4 work[C::kSlots];  // of a slot: expert, first row, rows, unit of the tile; a unit of -1: nothing is left
   alignas(C::kHeaderBytes) uint8_t tokens[C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
   Slot slots[C::kSlots];
 };
 
-// The tile's rows of hq and hs into the L2 cache while earlier units are computed. Of the first tile they may not be
-// written yet, which does no harm.
-__device__ __forceinline__ void prefetch_tokens(const Args& args, const int4& tile) {
-  ptx::bulk_prefetch(args.hq + int64_t{tile.y} * kFc2RowBytes, tile.z * kFc2RowBytes);
-  const int64_t begin = int64_t{tile.y} * kFc2Groups / 16 * 16;
-  const int64_t end = (int64_t{tile.y + tile.z} * kFc2Groups + 15) / 16 * 16;
+// The tile's rows of hq and hs into the L2 cache, where FC1 wrote them some time ago.
+__device__ __forceinline__ void prefetch_tokens(const Args& args, int first_row, int rows) {
+  ptx::bulk_prefetch(args.hq + int64_t{first_row} * kFc2RowBytes, rows * kFc2RowBytes);
+  const int64_t begin = int64_t{first_row} * kFc2Groups / 16 * 16;
+  const int64_t end = (int64_t{first_row + rows} * kFc2Groups + 15) / 16 * 16;
   ptx::bulk_prefetch(args.hs + begin, static_cast<int>(end - begin));
 }
 
+// By one thread. A slot has arrived when its weights have and FC1 has finished its tile: FC1's CTAs all run or have
+// ended when FC2's start, so that the wait for them ends. What the thread sees of them, those see who wait for the
+// slot.
 template <typename C>
-__device__ __forceinline__ void produce(const Args& args, Shared<C>& shared, const Schedule& schedule) {
+__device__ __forceinline__ void produce(const Args& args, Shared<C>& shared) {
   const uint64_t policy = C::kWide ? ptx::policy_evict_last() : ptx::policy_evict_first();
+  const Items<C::kRowBlocks> items(__ldcg(args.tile_count), gridDim.x);
   RingPosition<C::kSlots> at;
-  int current = -1;
-  int64_t expert = 0;
-  schedule.for_each([&](int unit, int) {
-    const int tile = unit / C::kRowBlocks;
-    if (tile != current) {
-      current = tile;
-      const int4 next = __ldcg(&args.tiles[tile]);
-      expert = next.x;
-      prefetch_tokens(args, next);
+  while (true) {
+    const int index = atomicAdd(args.work_counter, 1u);
+    if (index >= items.count()) break;
+    const Item item = items[index];
+    const int4* tile = &args.tiles[item.tile];
+    const int expert = __ldcg(&tile->x), first_row = __ldcg(&tile->y), rows = __ldcg(&tile->z);
+    for (int unit = item.begin; unit < item.end; ++unit) {
+      auto& slot = shared.slots[at.slot];
+      uint64_t* arrived = &shared.unit_arrived[at.slot];
+      const int64_t block = int64_t{expert} * C::kRowBlocks + unit;
+      ptx::mbarrier_wait(&shared.unit_consumed[at.slot], at.phase ^ 1);
+      shared.work[at.slot] = make_int4(expert, first_row, rows, unit);
+      ptx::mbarrier_arrive_expect(arrived, C::kWeightBytes + C::kScaleBytes);
+      ptx::bulk_copy(slot.weights, args.weights + block * C::kWeightBytes, C::kWeightBytes, arrived, policy);
+      ptx::bulk_copy(slot.scales, args.scales + block * C::kScaleBytes, C::kScaleBytes, arrived, policy);
+      if (unit == item.begin) {
+        while (ptx::load_acquire(&tile->w) != kFc1Parts) {
+        }
+        prefetch_tokens(args, first_row, rows);
+      }
+      ptx::mbarrier_arrive(arrived);
+      at.advance();
     }
-    auto& slot = shared.slots[at.slot];
-    uint64_t* arrived = &shared.unit_arrived[at.slot];
-    const int64_t block = expert * C::kRowBlocks + unit % C::kRowBlocks;
-    ptx::mbarrier_wait(&shared.unit_consumed[at.slot], at.phase ^ 1);
-    ptx::mbarrier_arrive_expect(arrived, C::kWeightBytes + C::kScaleBytes);
-    ptx::bulk_copy(slot.weights, args.weights + block * C::kWeightBytes, C::kWeightBytes, arrived, policy);
-    ptx::bulk_copy(slot.scales, args.scales + block * C::kScaleBytes, C::kScaleBytes, arrived, policy);
-    at.advance();
-  });
+  }
+  ptx::mbarrier_wait(&shared.unit_consumed[at.slot], at.phase ^ 1);
+  shared.work[at.slot] = make_int4(0, 0, 0, -1);
+  ptx::mbarrier_arrive(&shared.unit_arrived[at.slot]);
+  ptx::mbarrier_arrive(&shared.unit_arrived[at.slot]);
 }
 
 // A 16-byte piece of a token's codes -> fp16 operand. `scales` of its two blocks.

@@ -1,39 +1,37 @@
-// Which units a CTA of FC2 computes: every role walks the same sequence.
+// What FC2's CTAs draw from the work counter: items, runs of units of one token tile, in the order in which FC1
+// finishes the tiles.
 #pragma once
-
-#include "kernels/sm90/fc2/config.h"
 
 namespace cake_moe::sm90::fc2 {
 
-// Runs of `length` units from `first`, `stride` apart, below `limit`.
-struct Schedule {
-  int first, length, stride, limit;
+struct Item {
+  int tile, begin, end;  // units of the tile
+};
 
-  __device__ Schedule(int tiles, int row_blocks) {
-    const int units = tiles * row_blocks, ctas = gridDim.x, cta = blockIdx.x;
-    if (tiles >= kRoundRobinTiles * ctas) {
-      length = row_blocks / kRunsOfTile;
-      first = cta * length;
-      stride = ctas * length;
-      limit = units;
-    } else {
-      first = static_cast<int>(static_cast<int64_t>(units) * cta / ctas);
-      limit = static_cast<int>(static_cast<int64_t>(units) * (cta + 1) / ctas);
-      length = limit - first;
-      stride = max(length, 1);
-    }
+// Whole tiles first, since an item costs the loading of its tokens. Of the last tiles one for each CTA is halved, and
+// one for each second CTA quartered, so that the CTAs end together.
+template <int kRowBlocks>
+class Items {
+ public:
+  __device__ Items(int tiles, int ctas)
+      : whole_(max(0, tiles - ctas - ctas / 2)),
+        halved_(min(ctas, tiles - whole_)),
+        count_(whole_ + 2 * halved_ + 4 * (tiles - whole_ - halved_)) {}
+  __device__ int count() const { return count_; }
+  __device__ Item operator[](int index) const {
+    if (index < whole_) return {index, 0, kRowBlocks};
+    index -= whole_;
+    if (index < 2 * halved_) return part(whole_, index, 2);
+    return part(whole_ + halved_, index - 2 * halved_, 4);
   }
 
-  // body(unit, next): `next` is the unit that follows, or -1.
-  template <typename Body>
-  __device__ __forceinline__ void for_each(const Body& body) const {
-    for (int run = first; run < limit; run += stride) {
-      const int end = min(run + length, limit);
-      for (int unit = run; unit < end; ++unit) {
-        body(unit, unit + 1 < end ? unit + 1 : run + stride < limit ? run + stride : -1);
-      }
-    }
+ private:
+  __device__ static Item part(int first_tile, int index, int parts) {
+    const int at = index % parts;
+    return {first_tile + index / parts, at * kRowBlocks / parts, (at + 1) * kRowBlocks / parts};
   }
+
+  int whole_, halved_, count_;
 };
 
 }  // namespace cake_moe::sm90::fc2
