@@ -9,6 +9,11 @@ def without(stage: str, opcode: str, *codes: str) -> Fault:
     return Fault(f"{stage}_without_{opcode}", opcode, dropped, frozenset(codes), stage=stage)
 
 
+def changed(name: str, opcode: str, old: str, new: str, code: str, at: int = 0) -> Fault:
+    """One instruction spelled otherwise. The stage is the first word of the name."""
+    return Fault(name, opcode, respelled(old, new), frozenset({code}), at, name.split("_")[0])
+
+
 FUSED = [
     without("experts", "bar.sync", "race", "uninitialised_read", "overwrite_in_flight"),
     without("experts", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
@@ -29,14 +34,14 @@ STAGED = [
     without("fc1", "mbarrier.arrive.shared.b64", "deadlock"),
     without("fc1", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
     without("fc1", "red.release.gpu.global.add.s32", "deadlock"),
-    Fault("fc1_announces_relaxed", "red.release", respelled("release.gpu", "relaxed.gpu"), frozenset({"race"}), 0, "fc1"),
-    Fault("fc2_awaits_fc1_relaxed", "ld.acquire", respelled("acquire", "relaxed"), frozenset({"race"}), 0, "fc2"),
-    Fault("fc2_draws_every_second", "atom.global.add", respelled(", 1;", ", 2;"), frozenset({"uninitialised_read"}), 0, "fc2"),
+    changed("fc1_announces_relaxed", "red.release", "release", "relaxed", "race"),
+    changed("fc2_awaits_fc1_relaxed", "ld.acquire", "acquire", "relaxed", "race"),
+    changed("fc2_draws_every_second", "atom.global.add", ", 1;", ", 2;", "uninitialised_read"),
     without("fc2", "bar.sync", "race", "overwrite_in_flight", "invalid_mbarrier"),
     without("fc2", "red.release.gpu.global.add.s32", "deadlock"),
 ]
 WIDE = [
-    Fault("fc2_waits_relaxed", "ld.acquire", respelled("acquire.gpu", "relaxed.gpu"), frozenset({"race"}), 2, "fc2"),
+    changed("fc2_finalises_relaxed", "ld.acquire", "acquire", "relaxed", "race", at=2),
     without("fc2", "fence.proxy.async;", "missing_proxy_fence"),
     without("fc2", "cp.async.bulk.shared", "deadlock"),
 ]
