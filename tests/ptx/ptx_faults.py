@@ -62,7 +62,8 @@ def flipped(register: int, bits: int = 1) -> Edit:
 
 @dataclass(frozen=True)
 class Fault:
-    """One change of one kernel's text. at: which of the instructions that begin with `opcode`, every one if None.
+    """One change of one kernel's text. at: which of the instructions that begin with `opcode`, every one if None; an
+    opcode with its semicolon is the whole instruction.
     codes: findings that name it, or WRONG_BITS; the schedule that shows it."""
 
     name: str
@@ -79,7 +80,8 @@ class Fault:
         start = text.index(f".entry {launch.kernel}(")
         end = text.find(".entry ", start + 1)
         body = text[start : end if end >= 0 else len(text)]
-        places = list(re.finditer(rf"^{re.escape(self.opcode)}[^;]*;", body, re.MULTILINE))
+        rest = "" if self.opcode.endswith(";") else "[^;]*;"
+        places = list(re.finditer(rf"^{re.escape(self.opcode)}{rest}", body, re.MULTILINE))
         chosen = places if self.at is None else places[self.at : self.at + 1 or None]
         if not chosen:
             raise ValueError(f"{self.name}: {len(places)} of {self.opcode} in {launch.kernel}")
