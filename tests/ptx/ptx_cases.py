@@ -22,6 +22,7 @@ SCHEDULES: list[Schedule] = ["early", "late", "random"]
 POOL = expert_pool(16)
 WIDE_POOL = expert_pool(20)
 NO_ROUTE = -1
+FC1_PARTS = 12  # of a tile: src/kernels/sm90/fc2/config.h
 KINDS_OF_INPUT: list[dict[str, Any]] = [
     {"routing": "out_of_range", "route_weight_dtype": torch.float32},
     {"routing": "duplicates", "random_betas": False},
@@ -120,6 +121,6 @@ def token_tiles(expected: Stages, rows: Sequence[int], plan: dict[str, Any]) -> 
     first = expected.expert_offsets
     experts = torch.tensor(sorted(POOL[: len(rows)]))
     tiles[: len(rows)] = torch.stack(
-        [experts, first[experts], first[experts + 1] - first[experts], torch.full_like(experts, 12)], dim=1
+        [experts, first[experts], first[experts + 1] - first[experts], torch.full_like(experts, FC1_PARTS)], dim=1
     ).to(torch.int32)
     return {"tiles": tiles, "tile_count": torch.tensor([len(rows)], dtype=torch.int32)}

@@ -9,7 +9,8 @@ namespace cake_moe::prologue {
 const char* load();
 
 // Quantises the input and routes. Fills expert_offsets, row_route, route_row, tiles, tile_count, xq, xs and x_half of
-// the plan's workspace; tile_tokens is the most rows of a token tile. `stream` is a cudaStream_t.
+// the plan's workspace, and sets work_counter and progress to zero; tile_tokens is the most rows of a token tile.
+// `stream` is a cudaStream_t.
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, int tile_tokens, void* stream);
 
 }  // namespace cake_moe::prologue

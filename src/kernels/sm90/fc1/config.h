@@ -9,6 +9,7 @@ namespace cake_moe::sm90::fc1 {
 template <int kTokens_>
 struct Config {
   static constexpr int kTokens = kTokens_;  // most rows of a token tile
+  // For columns.h: FC1's time is that of its MMAs in every tile.
   static constexpr int kFineColumns = kTokens > 48 ? kTokens - 40 : 8;
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;

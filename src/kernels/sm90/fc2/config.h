@@ -22,6 +22,7 @@ struct Config {
 
   static constexpr int kFinalizeChunks = kConsumers == 4 ? 1 : 2;  // of a thread that finalises
 
+  // For columns.h: fewer widths than FC1's, for FC2 has the shorter part of the time.
   static constexpr int kFineColumns = kTokens < 64 ? kTokens - 16 : kTokens - 32;
 
   static constexpr int kUnitRows = 64 * kConsumers;
