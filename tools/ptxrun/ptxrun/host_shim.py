@@ -50,7 +50,7 @@ def compile_object(source: Path, flags: Sequence[str], depends: Sequence[Path] =
     output = cache_folder() / "objects" / f"{source.stem}-{key}.o"
     if not output.exists():
         output.parent.mkdir(parents=True, exist_ok=True)
-        partial = output.with_suffix(".partial.o")
+        partial = output.with_suffix(f".{os.getpid()}.o")  # another process may be at the same file
         run_nvcc([*flags, "-c", source, "-o", partial])
         partial.replace(output)
     return output
@@ -72,7 +72,7 @@ def link_program(objects: Sequence[Path], name: str) -> Path:
     output = cache_folder() / "programs" / f"{name}-{digest([], *(part.name for part in parts))}.so"
     if not output.exists():
         output.parent.mkdir(parents=True, exist_ok=True)
-        partial = output.with_suffix(".partial.so")
+        partial = output.with_suffix(f".{os.getpid()}.so")
         try:
             run_nvcc(["-shared", "-cudart=none", "-Xlinker=-Bsymbolic,--no-undefined", *parts, "-o", partial])
         except RuntimeError as error:
