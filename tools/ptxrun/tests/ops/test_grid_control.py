@@ -79,6 +79,21 @@ SPIN:
 """ + FIRST.replace("<early>", "")
 
 
+def chain_of_three(
+    code: ptxrun.Module, ctas: tuple[int, int, int], schedule: Schedule, seed: int
+) -> tuple[ptxrun.Report, np.ndarray]:
+    """Entries `first`, `second` (no parameters) and `third`, each but the first beside its predecessor."""
+    memory = ptxrun.Memory()
+    words = memory.add_empty(2048, "words")
+    launches = [
+        ptxrun.Launch(code, "first", ctas[0], 32, [words]),
+        ptxrun.Launch(code, "second", ctas[1], 32, pdl=True),
+        ptxrun.Launch(code, "third", ctas[2], 32, [words], pdl=True),
+    ]
+    report = ptxrun.run(launches, memory, schedule=schedule, seed=seed, sms=8)
+    return report, words.numpy(np.uint32)
+
+
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_launch_that_ends_before_its_predecessor(waits: bool, schedule: Schedule, seed: int) -> None:
@@ -88,17 +103,10 @@ def test_a_launch_that_ends_before_its_predecessor(waits: bool, schedule: Schedu
         entry("", "", "second"),
         entry(SECOND.replace("<wait>", "griddepcontrol.wait;" if waits else ""), "words:u64", "third"),
     )
-    memory = ptxrun.Memory()
-    words = memory.add_empty(2048, "words")
-    launches = [
-        ptxrun.Launch(code, "first", 8, 32, [words]),
-        ptxrun.Launch(code, "second", 8, 32, pdl=True),
-        ptxrun.Launch(code, "third", 8, 32, [words], pdl=True),
-    ]
-    report = ptxrun.run(launches, memory, schedule=schedule, seed=seed, sms=8)
+    report, words = chain_of_three(code, (8, 8, 8), schedule, seed)
     if waits:
         clean(report)
-        assert (words.numpy(np.uint32)[256:] == 255 - np.arange(256)).all()
+        assert (words[256:] == 255 - np.arange(256)).all()
         return
     assert set(report.codes) <= {"race", "uninitialised_read"}
     race = next(finding for finding in report.findings if finding.code == "race")
@@ -108,7 +116,7 @@ def test_a_launch_that_ends_before_its_predecessor(waits: bool, schedule: Schedu
 
 WRITE = """
   ld.param.u64 %rd0, [words];
-  st.global.u32 [%rd0], %t;
+  st.global.u32 [%rd0], %cta;
 """
 COUNT = """
   ld.param.u64 %rd0, [words];
@@ -133,17 +141,10 @@ def test_what_a_launch_had_waited_for(second: str, ordered: bool, schedule: Sche
     code = module(
         entry(WRITE, "words:u64", "first"), entry(second, "", "second"), entry(COUNT, "words:u64", "third")
     )
-    memory = ptxrun.Memory()
-    words = memory.add_empty(2048, "words")
-    launches = [
-        ptxrun.Launch(code, "first", 1, 1, [words]),
-        ptxrun.Launch(code, "second", 3, 32, pdl=True),
-        ptxrun.Launch(code, "third", 2, 32, [words], pdl=True),
-    ]
-    report = ptxrun.run(launches, memory, schedule=schedule, seed=seed, sms=8)
+    report, words = chain_of_three(code, (1, 3, 2), schedule, seed)
     if ordered:
         clean(report)
-        assert words.numpy(np.uint32)[0] == 64
+        assert words[0] == 64
     else:
         assert set(report.codes) & {"race", "uninitialised_read"}
 
