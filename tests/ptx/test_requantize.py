@@ -20,7 +20,7 @@ KERNEL = """
 extern "C" __global__ void encode(const float4* x, unsigned short* codes) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   const float4 four = x[i];
-  codes[i] = cake_moe::sm90::fc1::encode_products({four.x, four.y, four.z, four.w});
+  codes[i] = cake_moe::encode_e2m1x4({four.x, four.y, four.z, four.w});
 }
 """
 THREADS = 256

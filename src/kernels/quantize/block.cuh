@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "numerics/nvfp4.h"
+#include "kernels/common/e2m1.cuh"
 
 namespace cake_moe::quantize {
 
@@ -28,10 +28,8 @@ __device__ __forceinline__ uint32_t encode_8(const uint32_t* pairs, float factor
 #if CAKE_HAS_CVT_E2M1
   return ptx::cvt_e2m1x8(x);
 #else
-  uint32_t codes = 0;
-#pragma unroll
-  for (int i = 0; i < 8; ++i) codes |= encode_e2m1(x[i]) << 4 * i;
-  return codes;
+  const uint32_t low = encode_e2m1x4({x[0], x[1], x[2], x[3]}), high = encode_e2m1x4({x[4], x[5], x[6], x[7]});
+  return __byte_perm(low, high, 0x5410);
 #endif
 }
 
