@@ -5,6 +5,7 @@
 #include "kernels/finalize/config.h"
 #include "kernels/finalize/sum.cuh"
 #include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/wgmma.cuh"
 
 namespace cake_moe::sm90::finalize_few {
 
@@ -37,19 +38,29 @@ __global__ void __launch_bounds__(kMostThreads)
     weights[threadIdx.x] = finalize::route_weight(args, route);
   }
   __syncthreads();
-  ptx::grid_dependency_wait();
-  uint4 values[kTopK];
+  uint4 values[kTopK] = {};
+  // Twice, the first time without the values, while the grid before this one still runs: the code behind the wait is in
+  // the instruction caches when they are there.
+#pragma unroll 1
+  for (bool ready = false;; ready = true) {
+    if (ready) ptx::grid_dependency_wait();
 #pragma unroll
-  for (int k = 0; k < kTopK; ++k) {
-    if (rows[k] >= 0) values[k] = __ldcs(&args.y[rows[k] * kTokenThreads + chunk]);
-  }
-  finalize::Sum sum;
+    for (int k = 0; k < kTopK; ++k) {
+      const int32_t row = ready ? rows[k] : kNoRoute;
+      if (row >= 0) values[k] = __ldcs(&args.y[row * kTokenThreads + chunk]);
+    }
+    finalize::Sum sum;
 #pragma unroll
-  for (int k = 0; k < kTopK; ++k) {
-    sum.invalid |= rows[k] == kInvalidRoute;
-    if (rows[k] >= 0) sum.add(weights[k], values[k]);
+    for (int k = 0; k < kTopK; ++k) {
+      sum.invalid |= rows[k] == kInvalidRoute;
+      if (rows[k] >= 0) sum.add(weights[k], values[k]);
+    }
+    uint4 result = sum.result();
+    for (uint32_t* pair : {&result.x, &result.y, &result.z, &result.w}) ptx::pin(*pair);  // computed both times
+    if (!ready) continue;
+    args.output[token * kTokenThreads + chunk] = result;
+    return;
   }
-  args.output[token * kTokenThreads + chunk] = sum.result();
 }
 
 }  // namespace cake_moe::sm90::finalize_few
