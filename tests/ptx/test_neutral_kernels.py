@@ -28,20 +28,31 @@ def test_quantize(kind: str, arch: str) -> None:
     assert torch.equal(scales, expected_scales)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("num_tokens", "routing"), [(65, "duplicates"), (70, "out_of_range"), (150, "no_route")])
-def test_prologue(num_tokens: int, routing: str, schedule: str, arch: str) -> None:
-    """Quantised input and route tables; 150 tokens are routed by a cluster. Smaller calls have no prologue."""
-    problem = make_inputs(num_tokens, routing=routing, experts=POOL, seed=2)
-    call = Call(problem, arch)
+def check_prologue(call: Call, schedule: str) -> None:
+    """Quantised input and route tables are those of the CPU backend."""
     call.run(schedule, seed=3, stages=["prologue"]).raise_on_findings()
     _, stages = call.result()
-    _, expected = run(problem)
+    _, expected = run(call.problem)
     rows = int(expected.expert_offsets[-1])
     for name in ("expert_offsets", "route_row", "xq", "xs"):
         assert torch.equal(getattr(stages, name), getattr(expected, name)), name
     assert torch.equal(stages.row_route[:rows], expected.row_route[:rows])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("num_tokens", "routing"), [(65, "duplicates"), (70, "out_of_range"), (150, "no_route")])
+def test_prologue(num_tokens: int, routing: str, schedule: str, arch: str) -> None:
+    """150 tokens are routed by a cluster. Smaller calls have no prologue."""
+    call = Call(make_inputs(num_tokens, routing=routing, experts=POOL, seed=2), arch)
+    check_prologue(call, schedule)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_prologue_of_many_routes(arch: str) -> None:
+    """More routes than the warps of the cluster hold the ids of: the last ones are read a second time."""
+    call = Call(make_inputs(4100, routing="no_route", experts=POOL, seed=2), arch, sm_count=8)
+    check_prologue(call, "random")
 
 
 @pytest.mark.parametrize("arch", ARCHS)

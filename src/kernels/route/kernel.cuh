@@ -25,9 +25,9 @@ struct Args {
 };
 
 struct Shared {
-  uint32_t next_row[kWarps][kExperts];  // first a count, then the next row of a warp's routes of an expert
-  uint32_t cta_rows[kExperts];          // this CTA's routes of an expert; read by the cluster
-  uint32_t cta_first[kExperts];         // routes of an expert in the CTAs before this one
+  alignas(16) uint32_t next_row[kWarps][kExperts];  // first a count, then the next row of a warp's routes of an expert
+  uint32_t cta_rows[kExperts];                      // this CTA's routes of an expert; read by the cluster
+  uint32_t cta_first[kExperts];                     // routes of an expert in the CTAs before this one
   uint32_t expert_rows[kExperts];
   uint64_t warp_sums[kWarps];
 };
@@ -42,28 +42,59 @@ struct TileSplit {
   __device__ int first_row(int tile) const { return 8 * (groups * tile / count); }
 };
 
-struct Range {
-  int begin, end;
+// The routes of a warp, a contiguous range, and their ids. Those of kRounds rounds of 32 are loaded together; where
+// they are all, once.
+class WarpRoutes {
+ public:
+  __device__ __forceinline__ explicit WarpRoutes(const Args& args) : source_(args.ids) {
+    const int routes = args.num_tokens * kTopK, warps = ptx::cluster_size() * kWarps;
+    const int share = (routes + warps * 32 - 1) / (warps * 32) * 32;
+    const int warp = static_cast<int>(ptx::cluster_rank()) * kWarps + static_cast<int>(threadIdx.x) / 32;
+    begin_ = min(routes, warp * share);
+    end_ = min(routes, begin_ + share);
+    load(begin_);
+  }
+
+  // body(route, id) by the whole warp, a route a lane, in order; beyond the last one, -1 and no expert.
+  template <typename Body>
+  __device__ __forceinline__ void for_each(const Body& body) {
+    for (int first = begin_; first < end_; first += 32 * kRounds) {
+      if (first != loaded_) load(first);
+#pragma unroll
+      for (int i = 0; i < kRounds; ++i) {
+        const int round = first + 32 * i, route = round + static_cast<int>(threadIdx.x) % 32;
+        if (round >= end_) break;
+        body(route < end_ ? route : -1, ids_[i]);
+      }
+    }
+  }
+
+ private:
+  static constexpr int kRounds = 16;
+
+  __device__ __forceinline__ void load(int first) {
+    loaded_ = first;
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      const int route = first + 32 * i + static_cast<int>(threadIdx.x) % 32;
+      ids_[i] = route < end_ ? source_[route] : kNoRoute;
+    }
+  }
+
+  const int32_t* source_;
+  int begin_, end_, loaded_;
+  int32_t ids_[kRounds];
 };
 
-__device__ __forceinline__ Range warp_routes(const Args& args) {
-  const int routes = args.num_tokens * kTopK;
-  const int warps = ptx::cluster_size() * kWarps;
-  const int share = (routes + warps * 32 - 1) / (warps * 32) * 32;
-  const int begin =
-      min(routes, (static_cast<int>(ptx::cluster_rank()) * kWarps + static_cast<int>(threadIdx.x) / 32) * share);
-  return {begin, min(routes, begin + share)};
-}
-
-__device__ __forceinline__ void count_routes(const Args& args, Shared& shared) {
-  for (int i = threadIdx.x; i < kWarps * kExperts; i += kThreads) (&shared.next_row[0][0])[i] = 0;
-  __syncthreads();
-  const Range range = warp_routes(args);
-#pragma unroll 4
-  for (int i = range.begin + threadIdx.x % 32; i < range.end; i += 32) {
-    const int32_t id = args.ids[i];
-    if (is_expert(id)) atomicAdd(&shared.next_row[threadIdx.x / 32][id], 1u);
+__device__ __forceinline__ void count_routes(WarpRoutes& routes, Shared& shared) {
+  for (int i = threadIdx.x; i < kWarps * kExperts / 4; i += kThreads) {
+    reinterpret_cast<uint4*>(shared.next_row)[i] = uint4{};
   }
+  __syncthreads();
+  uint32_t* rows = shared.next_row[threadIdx.x / 32];
+  routes.for_each([&](int, int32_t id) {
+    if (is_expert(id)) atomicAdd(&rows[id], 1u);
+  });
   __syncthreads();
 }
 
@@ -84,11 +115,14 @@ __device__ __forceinline__ void scan_warps(Shared& shared) {
 __device__ __forceinline__ void scan_cluster(Shared& shared) {
   const uint32_t rank = ptx::cluster_rank(), size = ptx::cluster_size();
   for (int e = threadIdx.x; e < kExperts; e += kThreads) {
+    uint32_t rows[kMostCtas];  // all are under way before one is used
+#pragma unroll
+    for (uint32_t c = 0; c < kMostCtas; ++c) rows[c] = c < size ? ptx::load_cluster(&shared.cta_rows[e], c) : 0;
     uint32_t first = 0, all = 0;
-    for (uint32_t c = 0; c < size; ++c) {
-      const uint32_t rows = ptx::load_cluster(&shared.cta_rows[e], c);
-      first += c < rank ? rows : 0;
-      all += rows;
+#pragma unroll
+    for (uint32_t c = 0; c < kMostCtas; ++c) {
+      first += c < rank ? rows[c] : 0;
+      all += rows[c];
     }
     shared.cta_first[e] = first;
     shared.expert_rows[e] = all;
@@ -150,43 +184,33 @@ __device__ __forceinline__ void place_experts(const Args& args, Shared& shared) 
   __syncthreads();
 }
 
-__device__ __forceinline__ void rank_routes(const Args& args, Shared& shared) {
+__device__ __forceinline__ void rank_routes(const Args& args, WarpRoutes& routes, Shared& shared) {
   const int lane = threadIdx.x % 32;
   uint32_t* next_row = shared.next_row[threadIdx.x / 32];
-  const Range range = warp_routes(args);
-  constexpr int kAhead = 4;  // rounds whose ids are loaded together
-  for (int batch = range.begin; batch < range.end; batch += 32 * kAhead) {
-    int32_t ids[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int route = batch + 32 * i + lane;
-      ids[i] = route < range.end ? args.ids[route] : -1;
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int route = batch + 32 * i + lane;
-      const bool valid = is_expert(ids[i]);
-      const uint32_t same = __match_any_sync(~0u, valid ? ids[i] : -1);
-      const uint32_t first = valid ? next_row[ids[i]] : 0;
-      __syncwarp();
-      if (valid && lane == __ffs(same) - 1) next_row[ids[i]] = first + __popc(same);
-      __syncwarp();
-      const int32_t row = static_cast<int32_t>(first + __popc(same & ((1u << lane) - 1)));
-      if (valid) args.row_route[row] = route;
-      if (route < range.end) args.route_row[route] = valid ? row : ids[i] == -1 ? kNoRoute : kInvalidRoute;
-    }
-  }
+  routes.for_each([&](int route, int32_t id) {
+    const bool valid = is_expert(id);
+    const uint32_t same = __match_any_sync(~0u, valid ? id : -1);
+    const uint32_t first = valid ? next_row[id] : 0;
+    __syncwarp();
+    if (valid && lane == __ffs(same) - 1) next_row[id] = first + __popc(same);
+    __syncwarp();
+    const int32_t row = static_cast<int32_t>(first + __popc(same & ((1u << lane) - 1)));
+    if (valid) args.row_route[row] = route;
+    if (route >= 0) args.route_row[route] = valid ? row : id == -1 ? kNoRoute : kInvalidRoute;
+  });
 }
 
-// By all kThreads threads of every CTA of the cluster.
+// By all kThreads threads of every CTA of the cluster, of at most kMostCtas.
 __device__ __forceinline__ void route_tokens(const Args& args, Shared& shared) {
-  count_routes(args, shared);
+  WarpRoutes routes(args);
+  count_routes(routes, shared);
   scan_warps(shared);
   ptx::cluster_barrier();  // cta_rows of every CTA written
   scan_cluster(shared);
+  ptx::cluster_arrive();  // cta_rows of the others read
   place_experts(args, shared);
-  rank_routes(args, shared);
-  ptx::cluster_barrier();  // cta_rows of this CTA no longer read
+  rank_routes(args, routes, shared);
+  ptx::cluster_wait();  // cta_rows of this CTA no longer read
 }
 
 }  // namespace cake_moe::route
