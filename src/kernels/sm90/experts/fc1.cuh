@@ -143,10 +143,9 @@ struct StageTokens {
   }
 };
 
-// `wait_for_grid` is called before a tile's results are announced. Returns the group's position after FC1's slots.
-template <bool kFew, typename Wait>
-__device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index,
-                                                const Wait& wait_for_grid) {
+// Returns the group's position after FC1's slots.
+template <bool kFew>
+__device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index) {
   Fc1Warp warp(warp_index);
   uint32_t position = 0;
   for_each_fc1_item(shared.fc1, [&](const Item& item) {
@@ -169,10 +168,8 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
-    wait_for_grid();
     if (active) finish_fc1_item<kFew>(args, shared, warp, item, tile, constants, acc);
   });
-  wait_for_grid();
   return position;
 }
 

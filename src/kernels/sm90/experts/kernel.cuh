@@ -18,7 +18,7 @@
 //
 // Up to kFewTokens every CTA also quantises the whole input for itself, and the hidden values say by themselves that
 // they have been written. Only the clearing of these packets needs the grid barrier: CTAs arrive at their start and
-// wait when FC1's first sums are complete.
+// wait when the rings' first weights are under way.
 //
 //   weight and FC1 warps  --- prepared --------->  FC1 and token warps   (routed, quantised)
 //   FC1 warps             --- packets ---------->  hidden warps of all CTAs
@@ -56,20 +56,15 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
   ptx::mbarrier_init_fence();
 }
 
-// Arrives when it is made. `wait` may be called any number of times, the first by all threads of the CTA; making it and
-// that wait are also barriers of the CTA.
+// Arrives when it is made; every thread then waits once. Both are also barriers of the CTA.
 class GridBarrier {
  public:
   __device__ GridBarrier() : grid_(cooperative_groups::this_grid()), arrival_(grid_.barrier_arrive()) {}
-  __device__ __forceinline__ void wait() {
-    if (!waited_) grid_.barrier_wait(std::move(arrival_));
-    waited_ = true;
-  }
+  __device__ __forceinline__ void wait() { grid_.barrier_wait(std::move(arrival_)); }
 
  private:
   cooperative_groups::grid_group grid_;
   cooperative_groups::grid_group::arrival_token arrival_;
-  bool waited_ = false;
 };
 
 // By the consumer warps, whose index is `consumer`: what has to precede the grid barrier.
@@ -98,8 +93,7 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   ptx::grid_launch_dependents();
   const int32_t id = kFew && is_weight ? load_id(args.route) : kNoRoute;  // requested before anything waits
   if (threadIdx.x == 32 * kWeightWarp) {
-    ptx::prefetch_tensor_map(&maps.unit);
-    ptx::prefetch_tensor_map(&maps.item);
+    for (const CUtensorMap& map : maps.of_units) ptx::prefetch_tensor_map(&map);
     init_barriers<kFew>(shared);
   }
   if constexpr (kFew) {
@@ -114,9 +108,7 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
       route_few(args.route, shared, id);
       arrive_prepared(shared);
     }
-    // Few tokens: what the rings hold by the time when the consumers wait.
-    const uint32_t early = kFew ? kGroupSlots + (shared.fc1.begin < shared.fc1.end ? kStages : 0) : kEarlySlots;
-    bring_weights(args, maps, shared, warp - kWeightWarp, early, !kFew, wait_for_grid);
+    bring_weights(args, maps, shared, warp - kWeightWarp, kFew ? kGroupSlots : kEarlySlots, !kFew, wait_for_grid);
     return;
   }
   if (kFew && is_consumer) {
@@ -125,14 +117,13 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   }
   if (kFew && warp != kHiddenWarp) ptx::mbarrier_wait(&shared.prepared, 0);
   if (threadIdx.x == 32 * kTokenWarp) touch_fc2(args, shared);
-  if (!kFew || warp == kHiddenWarp) wait_for_grid();
+  wait_for_grid();
   if (warp == kHiddenWarp) {
     bring_hidden<kFew>(args, shared);
   } else if (is_consumer) {
-    const uint32_t position = consume_fc1<kFew>(args, shared, consumer, wait_for_grid);
+    const uint32_t position = consume_fc1<kFew>(args, shared, consumer);
     consume_fc2(args, shared, consumer, position);
   } else if constexpr (kFew) {
-    wait_for_grid();  // first: the whole CTA waits for it together
     write_expert_offsets(args.route, shared);
   } else {
     bring_tokens(args, shared, warp - kTokenWarp);

@@ -1,7 +1,5 @@
 #include "kernels/sm90/experts/launch.h"
 
-#include <utility>
-
 #include "kernels/common/launch.h"
 #include "kernels/common/tensor_map.h"
 #include "kernels/sm90/experts/kernel.cuh"
@@ -87,9 +85,9 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
     return "sm_90a experts: the plan's tile or threads are not those of the kernel";
   }
   WeightMaps maps;
-  for (const auto& [map, units] : {std::pair{&maps.unit, 1}, std::pair{&maps.item, kFc1ItemUnits}}) {
-    if (const char* error = encode_byte_map(map, params.fc1_weights, kFc1RowBytes, int64_t{kExperts} * kFc1Rows,
-                                            kStageK / 2, units * kFc1UnitRows)) {
+  for (int units = 1; units <= kFc1ItemUnits; ++units) {
+    if (const char* error = encode_byte_map(&maps.of_units[units - 1], params.fc1_weights, kFc1RowBytes,
+                                            int64_t{kExperts} * kFc1Rows, kStageK / 2, units * kFc1UnitRows)) {
       return error;
     }
   }

@@ -14,9 +14,9 @@ struct WeightPolicies {
   uint64_t scales = ptx::policy_evict_last();  // neighbouring CTAs may share a block's scales
 };
 
-// FC1's weights in boxes of one unit and of a whole item.
+// FC1's weights in boxes of 1, 2, .. units.
 struct WeightMaps {
-  CUtensorMap unit, item;
+  CUtensorMap of_units[kFc1ItemUnits];
 };
 
 __device__ __forceinline__ void copy_fc1_weights(const Args& args, const WeightMaps& maps, Fc1Slot& slot,
@@ -25,14 +25,7 @@ __device__ __forceinline__ void copy_fc1_weights(const Args& args, const WeightM
   const int first_block = item.unit / 4, blocks = (item.unit + item.units - 1) / 4 - first_block + 1;
   const int row = expert * kFc1Rows + item.unit * kFc1UnitRows;
   ptx::mbarrier_arrive_expect(arrived, item.units * kFc1BoxBytes + blocks * kFc1ScaleBytes);
-  if (item.units == kFc1ItemUnits) {
-    ptx::tensor_copy_2d(slot.weights, &maps.item, first_k / 2, row, arrived, policies.weights);
-  } else {
-    for (int u = 0; u < item.units; ++u) {
-      ptx::tensor_copy_2d(slot.weights + u * kFc1BoxBytes, &maps.unit, first_k / 2, row + u * kFc1UnitRows, arrived,
-                          policies.weights);
-    }
-  }
+  ptx::tensor_copy_2d(slot.weights, &maps.of_units[item.units - 1], first_k / 2, row, arrived, policies.weights);
   const uint8_t* scales = args.fc1.scales + int64_t{expert} * (kFc1Rows * kFc1Groups) +
                           first_block * (128 * kFc1Groups) + first_k / kStageK * kFc1ScaleBytes;
   ptx::bulk_copy(slot.scales, scales, kFc1ScaleBytes, arrived, policies.scales);
