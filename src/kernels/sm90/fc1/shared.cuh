@@ -37,13 +37,17 @@ struct Unit {
 template <typename C, typename Body>
 __device__ __forceinline__ void for_each_unit(const Args& args, int units, const Body& body) {
   const int ctas = gridDim.x;
-  const auto tile_of = [&](int unit) { return __ldcg(&args.tiles[unit / C::kRowBlocks]); };
+  const auto tile_of = [&](int unit) {  // not its fourth word, to which other CTAs add
+    const int4* tile = &args.tiles[unit / C::kRowBlocks];
+    const int2 expert_and_row = __ldcg(reinterpret_cast<const int2*>(tile));
+    return make_int3(expert_and_row.x, expert_and_row.y, __ldcg(&tile->z));
+  };
   int unit = blockIdx.x;
   if (unit >= units) return;
-  int4 next = tile_of(unit);
+  int3 next = tile_of(unit);
 #pragma unroll 1
   for (; unit < units; unit += ctas) {
-    const int4 tile = next;
+    const int3 tile = next;
     if (unit + ctas < units) next = tile_of(unit + ctas);  // a unit ahead: the whole CTA would wait for it
     body(Unit{.tile = unit / C::kRowBlocks,
               .expert = tile.x,

@@ -9,20 +9,22 @@ struct Item {
 };
 
 // Whole tiles first, since an item costs the loading of its tokens. Of the last tiles one for each CTA is halved, and
-// one for each second CTA quartered, so that the CTAs end together.
+// one for each second CTA is cut into parts, so that the CTAs end together: into quarters or, where there are few
+// tiles, so many that every CTA gets one.
 template <int kRowBlocks>
 class Items {
  public:
   __device__ Items(int tiles, int ctas)
-      : whole_(max(0, tiles - ctas - ctas / 2)),
-        halved_(min(ctas, tiles - whole_)),
-        count_(whole_ + 2 * halved_ + 4 * (tiles - whole_ - halved_)) {}
-  __device__ int count() const { return count_; }
+      : parts_(min(kRowBlocks, max(4, ctas / max(tiles, 1)))),
+        parted_(min(tiles, max(ctas / 2, 1))),
+        halved_(min(tiles - parted_, ctas)),
+        whole_(tiles - parted_ - halved_) {}
+  __device__ int count() const { return whole_ + 2 * halved_ + parts_ * parted_; }
   __device__ Item operator[](int index) const {
     if (index < whole_) return {index, 0, kRowBlocks};
     index -= whole_;
     if (index < 2 * halved_) return part(whole_, index, 2);
-    return part(whole_ + halved_, index - 2 * halved_, 4);
+    return part(whole_ + halved_, index - 2 * halved_, parts_);
   }
 
  private:
@@ -31,7 +33,7 @@ class Items {
     return {first_tile + index / parts, at * kRowBlocks / parts, (at + 1) * kRowBlocks / parts};
   }
 
-  int whole_, halved_, count_;
+  int parts_, parted_, halved_, whole_;
 };
 
 }  // namespace cake_moe::sm90::fc2
