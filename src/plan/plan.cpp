@@ -69,8 +69,8 @@ class Builder {
 
   void add_prologue() {
     const int64_t items = int64_t{problem_.num_tokens} * kPrologueItems;
-    const int64_t resident = std::max(kPrologueCtasPerSm * problem_.sm_count - kRouteCluster, 1);
-    const int64_t quantizers = std::min(ceil_div(items, kPrologueThreads / 32), resident);
+    const int64_t most = std::max(kPrologueCtasPerSm * problem_.sm_count - kRouteCluster, 1);
+    const int64_t quantizers = std::min(ceil_div(items, kPrologueThreads / 32), most);
     add({.stage = Stage::kPrologue,
          .tile_tokens = 1,
          .grid = kRouteCluster + round_up(quantizers, kRouteCluster),

@@ -122,6 +122,7 @@ STAGED = [
     fault("tile_not_stored", "st.global.v4.u32", dropped, "uninitialised_read", stage="prologue"),
     fault("tile_counter_not_zero", "st.global.v4.u32", added(4, 1), "uninitialised_read", stage="prologue"),
     fault("no_cluster_barrier", "barrier.cluster.wait", dropped, "barrier_mismatch", "cluster", stage="prologue"),
+    fault("a_cta_ends_before_others_read", "barrier.cluster.wait", dropped, "cluster", at=1, stage="prologue"),
 ]
 
 # A call of few tokens: the kernel routes and quantises for itself.

@@ -1,4 +1,4 @@
-"""FC1's way to e2m1 codes on sm_90a against the one formula of src/numerics."""
+"""The way to e2m1 codes of sm_90a's kernels against the one formula of src/numerics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ptxrun.toolkit import compile_ptx
 from cake_moe import layout
 
 KERNEL = """
-#include "kernels/sm90/fc1/requantize.cuh"
+#include "kernels/common/e2m1.cuh"
 
 extern "C" __global__ void encode(const float4* x, unsigned short* codes) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;

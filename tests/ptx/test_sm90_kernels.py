@@ -85,10 +85,10 @@ def test_finalise_of_many_tokens(num_tokens: int, weights: torch.dtype, schedule
     same_bits(problem, *call.result())
 
 
-@pytest.mark.parametrize("sms", [1, 2])
-def test_items_of_fc2(sms: int) -> None:
-    """CTAs draw whole tiles, halves and, where there are two of them, quarters."""
-    rows = (1,) * 8
+@pytest.mark.parametrize(("sms", "tiles"), [(1, 8), (2, 8), (11, 2)])
+def test_items_of_fc2(sms: int, tiles: int) -> None:
+    """CTAs draw whole tiles, halves and quarters; two tiles for eleven CTAs fall into five unequal parts each."""
+    rows = (1,) * tiles
     problem = crowded(400, dict(enumerate(rows)))
     call = fc2_alone(problem, rows, sm_count=sms)
     call.run("random", seed=3, stages=["fc2"]).raise_on_findings()

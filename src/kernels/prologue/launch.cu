@@ -20,7 +20,7 @@ const char* load() {
 }
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, int tile_tokens, void* stream) {
-  if (stage.threads != kThreads || stage.grid <= stage.cluster) {
+  if (stage.threads != kThreads || stage.cluster > route::kMostCtas || stage.grid <= stage.cluster) {
     return "prologue: the plan's CTAs are not those of the kernel";
   }
   const route::Args route_args = {

@@ -16,10 +16,6 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps the compiler from moving writes of an operand register past this point.
-__device__ __forceinline__ void pin(uint32_t& value) { asm volatile("" : "+r"(value)::"memory"); }
-__device__ __forceinline__ void pin(float& value) { asm volatile("" : "+f"(value)::"memory"); }
-
 // Descriptor of a K-major operand in the 128-byte swizzle: rows of 128 bytes, eight of them 1024 bytes apart from the
 // next eight. The address must lie in a 1024-byte aligned atom; steps of K = 16 fp16 add 32 bytes.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#asynchronous-warpgroup-level-matrix-shared-memory-layout-matrix-descriptor

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/e2m1.cuh"
+#include "numerics/nvfp4.h"
 
 namespace cake_moe::quantize {
 

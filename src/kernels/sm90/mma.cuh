@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/ptx/mma.cuh"
+#include "kernels/ptx/pin.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/sm90/dequant.cuh"
 

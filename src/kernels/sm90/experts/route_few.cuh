@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/pin.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/route.cuh"

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/pin.cuh"
 #include "kernels/ptx/sync.cuh"
-#include "kernels/ptx/wgmma.cuh"
 #include "kernels/sm90/fc1/activation.cuh"
 #include "kernels/sm90/fc1/requantize.cuh"
 #include "kernels/sm90/fc1/shared.cuh"

@@ -10,7 +10,7 @@ struct Item {
 
 // Whole tiles first, since an item costs the loading of its tokens. Of the last tiles one for each CTA is halved, and
 // one for each second CTA is cut into parts, so that the CTAs end together: into quarters or, where there are few
-// tiles, so many that every CTA gets one.
+// tiles, so many that there is about one for each CTA.
 template <int kRowBlocks>
 class Items {
  public:

@@ -4,8 +4,8 @@
 
 #include "kernels/finalize/config.h"
 #include "kernels/finalize/sum.cuh"
+#include "kernels/ptx/pin.cuh"
 #include "kernels/ptx/sync.cuh"
-#include "kernels/ptx/wgmma.cuh"
 
 namespace cake_moe::sm90::finalize_few {
 
