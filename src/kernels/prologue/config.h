@@ -8,7 +8,6 @@ namespace cake_moe::prologue {
 
 inline constexpr int kThreads = route::kThreads;
 inline constexpr int kWarps = kThreads / 32;
-inline constexpr int kCtasPerSm = 2;       // resident
 inline constexpr int kItemElements = 512;  // a warp quantises 32 blocks at a time
 inline constexpr int kItemsPerToken = kHidden / kItemElements;
 static_assert(kItemElements == 32 * kGroup);
