@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/prologue/args.h"
 #include "kernels/prologue/config.h"
 #include "kernels/quantize/block.cuh"
 #include "kernels/route/kernel.cuh"
@@ -11,16 +12,8 @@
 
 namespace cake_moe::prologue {
 
-struct QuantizeArgs {
-  const uint4* x;       // bf16 [M, 3584]
-  const float* encode;  // qX, 1 element
-  uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
-  uint8_t* xs;          // e4m3 [M, 224]
-  uint8_t* x_half;      // fp16 [M, 3584], K order of sm90/dequant.cuh; nullptr: the backend multiplies the codes
-};
-
 union Shared {
-  route::Shared route;
+  route::Shared<kThreads> route;
   uint8_t images[kWarps][kItemImageBytes];
 };
 
@@ -62,6 +55,15 @@ __device__ __forceinline__ void quantize_item(const QuantizeArgs& args, int64_t 
   }
 }
 
+// By whole warps, items dealt in the order of `warp` among `warps`; `image` is the warp's.
+__device__ __forceinline__ void quantize_items(const QuantizeArgs& args, int64_t items, int64_t warp, int64_t warps,
+                                               uint8_t* image) {
+  const float encode = *args.encode;
+  for (int64_t item = warp; item < items; item += warps) {
+    quantize_item(args, item, encode, image, threadIdx.x % 32);
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     cake_moe_prologue(const route::Args route_args, const QuantizeArgs args, int64_t items, int route_ctas) {
   extern __shared__ __align__(16) uint8_t memory[];
@@ -72,12 +74,9 @@ __global__ void __launch_bounds__(kThreads)
     route::route_tokens(route_args, shared.route);
     return;
   }
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const float encode = *args.encode;
-  const int64_t stride = int64_t{gridDim.x - route_ctas} * kWarps;
-  for (int64_t item = int64_t{blockIdx.x - route_ctas} * kWarps + warp; item < items; item += stride) {
-    quantize_item(args, item, encode, shared.images[warp], lane);
-  }
+  const int warp = threadIdx.x / 32;
+  quantize_items(args, items, int64_t{blockIdx.x - route_ctas} * kWarps + warp,
+                 int64_t{gridDim.x - route_ctas} * kWarps, shared.images[warp]);
 }
 
 }  // namespace cake_moe::prologue

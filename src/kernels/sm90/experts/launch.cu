@@ -56,6 +56,7 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .progress = nullptr,
       .finalize = {},
       .num_tokens = params.num_tokens,
+      .beside_fc1 = false,
   };
   args.packets = section<Packet>(params, plan, Section::kXHalf);
   return args;

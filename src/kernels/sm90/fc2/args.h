@@ -25,6 +25,7 @@ struct Args {
   Progress* progress;         // [1]
   finalize::Args finalize;
   int num_tokens;
+  bool beside_fc1;  // the tables were complete before FC1 began, so FC2 may begin while FC1 runs
 };
 
 }  // namespace cake_moe::sm90::fc2

@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm) cake_moe_sm90_fc2(
   static_assert(smem_bytes<C> <= max_smem_bytes(C::kCtasPerSm));
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   init_barriers(shared);
-  // The route stage ended before FC1 let this grid start: what it has written may be read while FC1 still runs.
+  // Else the route stage ended before FC1 let this grid start: what it has written may be read while FC1 still runs.
+  if (!args.beside_fc1) ptx::grid_dependency_wait();
   ptx::grid_launch_dependents();
   if (warp >= 4 * C::kConsumers) {
     if constexpr (C::kProducerWarps == 4) ptx::lower_registers<C::kProducerRegisters>();

@@ -31,6 +31,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .progress = reinterpret_cast<Progress*>(section(Section::kProgress)),
       .finalize = finalize::args_of(params, plan),
       .num_tokens = params.num_tokens,
+      .beside_fc1 = plan.launches[0].stage == Stage::kPrologue,
   };
   return for_tile(TokenTiles{}, stage.tile_tokens, [&]<int kTokens>() -> const char* {
     using C = Config<kTokens>;
