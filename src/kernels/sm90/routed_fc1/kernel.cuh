@@ -4,7 +4,7 @@
 
 #include <cooperative_groups.h>
 
-#include "kernels/prologue/kernel.cuh"
+#include "kernels/prologue/quantize.cuh"
 #include "kernels/route/kernel.cuh"
 #include "kernels/sm90/fc1/kernel.cuh"
 
