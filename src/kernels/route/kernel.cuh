@@ -1,6 +1,6 @@
 // Routes -> rows sorted by expert, ascending route index inside an expert: a stable counting sort by one CTA or one
-// cluster. Each warp owns a contiguous range of routes; counting, prefix sums over (CTA, warp), then stable ranks by
-// matching equal ids inside a warp. No step depends on the order of atomics, so the result is reproducible.
+// cluster. Each warp owns a contiguous range of routes; counting, prefix sums over (CTA, warp), then stable ranks, by
+// matching equal ids inside a warp where there are some. No result depends on the order of atomics.
 #pragma once
 
 #include <cstdint>
@@ -189,14 +189,16 @@ __device__ __forceinline__ void rank_routes(const Args& args, WarpRoutes& routes
   uint32_t* next_row = shared.next_row[threadIdx.x / 32];
   routes.for_each([&](int route, int32_t id) {
     const bool valid = is_expert(id);
-    const uint32_t same = __match_any_sync(~0u, valid ? id : -1);
-    const uint32_t first = valid ? next_row[id] : 0;
+    uint32_t row = valid ? next_row[id] : 0;
     __syncwarp();
-    if (valid && lane == __ffs(same) - 1) next_row[id] = first + __popc(same);
+    const uint32_t taken = valid ? atomicAdd(&next_row[id], 1u) : row;
+    if (__any_sync(~0u, taken != row)) {  // an expert has several of these routes: atomics know no order
+      const uint32_t same = __match_any_sync(~0u, valid ? id : -1);
+      row += __popc(same & ((1u << lane) - 1));
+    }
     __syncwarp();
-    const int32_t row = static_cast<int32_t>(first + __popc(same & ((1u << lane) - 1)));
     if (valid) args.row_route[row] = route;
-    if (route >= 0) args.route_row[route] = valid ? row : id == -1 ? kNoRoute : kInvalidRoute;
+    if (route >= 0) args.route_row[route] = valid ? static_cast<int32_t>(row) : id == -1 ? kNoRoute : kInvalidRoute;
   });
 }
 
