@@ -47,7 +47,7 @@ inline constexpr int kFusedTokens = 64;
 
 // The GPU's prologue: CTAs of one cluster route, the others quantise.
 inline constexpr int kPrologueThreads = 512;
-inline constexpr int kPrologueCtasPerSm = 3;          // of the grid: more than are resident, so that they end together
+inline constexpr int kPrologueCtasPerSm = 3;          // of the grid: faster than the two that are resident
 inline constexpr int kPrologueItems = kHidden / 512;  // of a token, one a warp at a time
 inline constexpr int kRouteCluster = 8;
 
