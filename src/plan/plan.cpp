@@ -47,6 +47,10 @@ class Builder {
         add_prologue();
         add_gemms();
         break;
+      case Shape::kRouted:
+        add_gemm(Stage::kRoutedFc1, kFc1Rows, row_.fc1);
+        add_gemm(Stage::kFc2, kFc2Rows, row_.fc2);
+        break;
       case Shape::kPooled:
         add_prologue();
         add_experts();
@@ -55,7 +59,7 @@ class Builder {
         add_experts();
         break;
     }
-    if (row_.shape != Shape::kPrologue) add_finalize();
+    if (row_.shape != Shape::kPrologue && row_.shape != Shape::kRouted) add_finalize();
     return plan_;
   }
 
@@ -127,6 +131,8 @@ const char* stage_name(Stage stage) {
       return "route";
     case Stage::kPrologue:
       return "prologue";
+    case Stage::kRoutedFc1:
+      return "routed_fc1";
     case Stage::kFc1:
       return "fc1";
     case Stage::kFc2:

@@ -11,13 +11,14 @@
 namespace cake_moe {
 
 enum class Stage : uint8_t {
-  kQuantize,  // input bf16 -> xq, xs
-  kRoute,     // expert ids -> expert_offsets, row_route, route_row
-  kPrologue,  // quantise and route in one launch
-  kFc1,       // FC1, SiTU, requantise -> hq, hs
-  kFc2,       // FC2 -> y; on a GPU also y -> output
-  kExperts,   // FC1 and FC2 in one launch; without a prologue it routes and quantises, too
-  kFinalize,  // y -> output
+  kQuantize,   // input bf16 -> xq, xs
+  kRoute,      // expert ids -> expert_offsets, row_route, route_row
+  kPrologue,   // quantise and route in one launch
+  kRoutedFc1,  // quantise, route and FC1 in one launch
+  kFc1,        // FC1, SiTU, requantise -> hq, hs
+  kFc2,        // FC2 -> y; on a GPU also y -> output
+  kExperts,    // FC1 and FC2 in one launch; without a prologue it routes and quantises, too
+  kFinalize,   // y -> output
 };
 const char* stage_name(Stage stage);
 

@@ -12,6 +12,7 @@ namespace cake_moe {
 enum class Shape : uint8_t {
   kStaged,    // quantise, route, FC1, FC2, finalise, one after the other (CPU)
   kPrologue,  // quantise and route together, FC1, FC2 and finalise together
+  kRouted,    // quantise, route and FC1 together, FC2 and finalise together
   kPooled,    // quantise and route together, FC1 and FC2 in one launch, finalise
   kFused,     // quantise, route, FC1 and FC2 in one launch, finalise
 };
@@ -41,6 +42,9 @@ struct PathRow {
 };
 
 std::span<const PathRow> path_table(Arch arch);
+
+// Most tokens of two launches (kFused, kRouted).
+inline constexpr int kTwoLaunchTokens = 64;
 
 // Most tokens of a fused path (kFused): a CTA finds its work in at most 1024 ids by itself.
 inline constexpr int kFusedTokens = 64;

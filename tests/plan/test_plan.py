@@ -34,6 +34,8 @@ SM90_ONLY, GPU_ONLY = ("x_half", "progress"), ("tiles", "tile_count")
 GPUS = ("sm_90a", "sm_100a", "sm_103a")
 SM100_LIMITS = (224, 544, 1216, 2752, 4352, 5984, 9280, 12416)
 SM90_LIMITS = (64, 288, 672, 960, 1312, 2048, 2880, 3584, 4736, 5312, 7040, 8448, 10240, 11264, 14080)
+SM90_FUSED = 32
+"""Most tokens of the path whose first launch computes FC2, too."""
 EDGES = sorted(
     {1, 2, 3, 16, 63, 64, 65, 1023, 1024, 4095, 4096, 8191, 8192, 16383, 16384}
     | {limit + step for limit in SM90_LIMITS + SM100_LIMITS for step in (0, 1)}
@@ -110,23 +112,23 @@ def test_every_sm_count_has_a_plan(arch: str) -> None:
                 assert launch["cluster"] >= 1
                 assert launch["grid"] % launch["cluster"] == 0
             (drawing,) = (launch for launch in plan["launches"] if launch["stage"] in ("fc2", "experts"))
-            draws = arch != "sm_90a" or count > 64
+            draws = arch != "sm_90a" or count > SM90_FUSED
             assert plan["fc2_pool"] == (drawing["grid"] if draws else 0)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_count_has_a_route_with_a_reason(arch: str) -> None:
     """Each count is served by stages that together do the whole work, in order, in as few launches as promised."""
-    order = ["quantize", "route", "prologue", "fc1", "fc2", "experts", "finalize"]
+    order = ["quantize", "route", "prologue", "routed_fc1", "fc1", "fc2", "experts", "finalize"]
     paths = []
     for count in range(1, MAX_TOKENS + 1):
         plan = _C.make_plan(count, arch, 132)
         stages = [launch["stage"] for launch in plan["launches"]]
         assert stages == sorted(stages, key=order.index)
         routed = ("prologue" in stages) + ({"quantize", "route"} <= set(stages))
-        assert routed == 1 or stages[0] == "experts"
-        assert ("experts" in stages) != ({"fc1", "fc2"} <= set(stages))
-        assert stages[-1] == "finalize" or stages == ["prologue", "fc1", "fc2"]
+        assert routed == 1 or stages[0] in ("experts", "routed_fc1")
+        assert ("experts" in stages) + ({"fc1", "fc2"} <= set(stages)) + ({"routed_fc1", "fc2"} <= set(stages)) == 1
+        assert stages[-1] == "finalize" or stages in (["prologue", "fc1", "fc2"], ["routed_fc1", "fc2"])
         if arch != "cpu":
             assert len(stages) == (2 if count <= 64 else 3)
             assert [launch["pdl"] for launch in plan["launches"]] == [False] + [True] * (len(stages) - 1)
@@ -142,10 +144,10 @@ def test_grids_hold_every_routing(arch: str) -> None:
     for count in EDGES:
         plan = _C.make_plan(count, arch, 132)
         for launch in plan["launches"]:
-            if launch["stage"] not in ("fc1", "fc2"):
+            if launch["stage"] not in ("routed_fc1", "fc1", "fc2"):
                 continue
             rows, tile = 16 * count, launch["tile_tokens"]
-            weight_rows = {"fc1": 768, "fc2": 3584}[launch["stage"]]
+            weight_rows = {"routed_fc1": 768, "fc1": 768, "fc2": 3584}[launch["stage"]]
             assert weight_rows % launch["tile_rows"] == 0
             columns = weight_rows // launch["tile_rows"]
             # Worst case: as many experts as there are rows, the rest in full tiles of theirs.
@@ -173,6 +175,7 @@ def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
     """CTAs of every launch are those of a kernel instance, and the stages without weights cover the tokens."""
     instances = {
         "experts": {(128, 8): 672},
+        "routed_fc1": {(128, 8): 320},
         "fc1": {(128, 8): 320} | {(256, tile): 640 for tile in (16, 24, 32, 48, 64, 80, 96, 112, 128)},
         "fc2": {(128, tile): 288 for tile in (8, 112, 128)}
         | {(256, tile): 640 for tile in (16, 24, 32, 48, 64, 80, 96)},
@@ -183,9 +186,12 @@ def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
         for launch in experts:
             assert launch["threads"] == instances[launch["stage"]][launch["tile_rows"], launch["tile_tokens"]]
         assert len({launch["tile_tokens"] for launch in experts}) == 1
-        if count <= 64:
+        if count <= SM90_FUSED:
             assert [launch["stage"] for launch in launches] == ["experts", "finalize"]
             assert experts[0]["grid"] == sm_count  # all resident together, one an SM
+        elif count <= 64:
+            assert [launch["stage"] for launch in launches] == ["routed_fc1", "fc2"]
+            assert experts[0]["grid"] <= 2 * sm_count  # all resident together, two an SM
         else:
             prologue = launches[0]
             assert [launch["stage"] for launch in launches] == ["prologue", "fc1", "fc2"]
@@ -198,10 +204,10 @@ def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
 @pytest.mark.parametrize("arch", GPUS)
 def test_shape_of_the_finalise(arch: str, sm_count: int) -> None:
     """A thread has 8 of 3584 columns; from 1024 tokens persistent CTAs have a warp more, which fills their ring. Above
-    64 tokens FC2 of sm_90a does the work."""
+    SM90_FUSED tokens FC2 of sm_90a does the work."""
     for count in EDGES:
         finalize = _C.make_plan(count, arch, sm_count)["launches"][-1]
-        assert (finalize["stage"] == "fc2") == (arch == "sm_90a" and count > 64)
+        assert (finalize["stage"] == "fc2") == (arch == "sm_90a" and count > SM90_FUSED)
         if finalize["stage"] == "fc2":
             continue
         if count < 1024:

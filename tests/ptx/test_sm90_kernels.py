@@ -25,7 +25,7 @@ def fc2_alone(problem: MoeInputs, rows: Sequence[int], sm_count: int) -> Call:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(("num_tokens", "routes"), [(1, 2), (2, 3), (4, 3), (5, 3), (9, 4), (65, 3)])
+@pytest.mark.parametrize(("num_tokens", "routes"), [(1, 2), (2, 3), (4, 3), (5, 3), (9, 4), (33, 4), (65, 3)])
 def test_few_routes(num_tokens: int, routes: int, schedule: Schedule) -> None:
     problem = sparse(num_tokens, routes)
     call = Call(problem)
@@ -35,7 +35,7 @@ def test_few_routes(num_tokens: int, routes: int, schedule: Schedule) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["random", *(pytest.param(s, marks=pytest.mark.full) for s in ("early", "late"))])
-@pytest.mark.parametrize("num_tokens", [4, 5])
+@pytest.mark.parametrize("num_tokens", [4, 5, 34])
 def test_experts_of_several_tiles(num_tokens: int, schedule: Schedule) -> None:
     """Tiles that are full or just begun, routes without an expert and with one that does not exist, by one CTA."""
     problem = crowded(num_tokens, {3: 17, 1: 8, 2: 9})
@@ -46,7 +46,7 @@ def test_experts_of_several_tiles(num_tokens: int, schedule: Schedule) -> None:
     same_bits(problem, *call.result())
 
 
-@pytest.mark.parametrize(("num_tokens", "routes", "sms"), [(2, 2, 1), (65, 2, 8), (321, 3, 8), (321, 4, 8)])
+@pytest.mark.parametrize(("num_tokens", "routes", "sms"), [(2, 2, 1), (40, 3, 1), (64, 2, 8), (65, 2, 8), (321, 3, 8), (321, 4, 8)])
 def test_several_units_a_cta(num_tokens: int, routes: int, sms: int) -> None:
     """Persistent kernels on few SMs: rings go round, shared memory is used again, FC2 begins before FC1 has ended."""
     problem = sparse(num_tokens, routes)

@@ -3,10 +3,11 @@
 
 #include "kernels/route/config.h"
 #include "plan/problem.h"
+#include "plan/tables.h"
 
 namespace cake_moe::prologue {
 
-inline constexpr int kThreads = route::kThreads;
+inline constexpr int kThreads = kPrologueThreads;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kItemElements = 512;  // a warp quantises 32 blocks at a time
 inline constexpr int kItemsPerToken = kHidden / kItemElements;

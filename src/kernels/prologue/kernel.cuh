@@ -1,66 +1,17 @@
-// Quantise the input and route, side by side in one launch. For sm_90a the quantised input is also stored dequantised
-// to fp16 in the K order of its expert GEMM.
+// Quantise the input and route, side by side in one launch.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/prologue/config.h"
-#include "kernels/quantize/block.cuh"
+#include "kernels/prologue/quantize.cuh"
 #include "kernels/route/kernel.cuh"
-#include "kernels/sm90/dequant.cuh"
 
 namespace cake_moe::prologue {
 
-struct QuantizeArgs {
-  const uint4* x;       // bf16 [M, 3584]
-  const float* encode;  // qX, 1 element
-  uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
-  uint8_t* xs;          // e4m3 [M, 224]
-  uint8_t* x_half;      // fp16 [M, 3584], K order of sm90/dequant.cuh; nullptr: the backend multiplies the codes
-};
-
 union Shared {
-  route::Shared route;
+  route::Shared<kThreads> route;
   uint8_t images[kWarps][kItemImageBytes];
 };
-
-// Block of the item's 32 that a lane takes: lanes t = 0..3 of an MMA fragment own four consecutive blocks each.
-__device__ __forceinline__ int lane_block(int lane) { return 16 * (lane / 16) + 4 * (lane % 4) + lane / 4 % 4; }
-
-__device__ __forceinline__ void store_image(uint8_t* image, const quantize::Block& block, int lane) {
-  const __half2 scale = __low2half2(sm90::shifted_scales(block.scale));
-  uint8_t* segment = image + lane / 4 * kSegmentPitch;
-  const uint32_t words[] = {block.codes.x, block.codes.y};
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    uint32_t pairs[4];
-    sm90::dequantize_word(words[j], scale, pairs);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      *reinterpret_cast<uint32_t*>(segment + sm90::segment_byte(j, k / 2, k % 2, lane % 4)) = pairs[k];
-    }
-  }
-}
-
-__device__ __forceinline__ void quantize_item(const QuantizeArgs& args, int64_t item, float encode, uint8_t* image,
-                                              int lane) {
-  const int64_t block = item * 32 + lane_block(lane);
-  const uint4 first = args.x[2 * block], second = args.x[2 * block + 1];
-  const uint32_t pairs[] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
-  const quantize::Block result = quantize::quantize_block(pairs, encode);
-  args.xq[block] = result.codes;
-  args.xs[block] = result.scale;
-  if (args.x_half == nullptr) return;
-  __syncwarp();  // the image of the previous item has been read
-  store_image(image, result, lane);
-  __syncwarp();
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int byte = 512 * i + 16 * lane;
-    const uint4 values = *reinterpret_cast<const uint4*>(image + byte / 128 * kSegmentPitch + byte % 128);
-    *reinterpret_cast<uint4*>(args.x_half + item * (2 * kItemElements) + byte) = values;
-  }
-}
 
 __global__ void __launch_bounds__(kThreads)
     cake_moe_prologue(const route::Args route_args, const QuantizeArgs args, int64_t items, int route_ctas) {
@@ -72,12 +23,9 @@ __global__ void __launch_bounds__(kThreads)
     route::route_tokens(route_args, shared.route);
     return;
   }
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const float encode = *args.encode;
-  const int64_t stride = int64_t{gridDim.x - route_ctas} * kWarps;
-  for (int64_t item = int64_t{blockIdx.x - route_ctas} * kWarps + warp; item < items; item += stride) {
-    quantize_item(args, item, encode, shared.images[warp], lane);
-  }
+  const int warp = threadIdx.x / 32;
+  quantize_items(args, items, int64_t{blockIdx.x - route_ctas} * kWarps + warp,
+                 int64_t{gridDim.x - route_ctas} * kWarps, shared.images[warp]);
 }
 
 }  // namespace cake_moe::prologue

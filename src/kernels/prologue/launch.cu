@@ -13,17 +13,8 @@ T* section(const MoeParams& params, const Plan& plan, Section name) {
 
 }  // namespace
 
-const char* load() {
-  const cudaError_t status =
-      cudaFuncSetAttribute(cake_moe_prologue, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
-}
-
-const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, int tile_tokens, void* stream) {
-  if (stage.threads != kThreads || stage.cluster > route::kMostCtas || stage.grid <= stage.cluster) {
-    return "prologue: the plan's CTAs are not those of the kernel";
-  }
-  const route::Args route_args = {
+route::Args route_args_of(const MoeParams& params, const Plan& plan, int tile_tokens) {
+  return {
       .ids = params.expert_ids,
       .num_tokens = params.num_tokens,
       .tile_tokens = tile_tokens,
@@ -36,21 +27,36 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .progress =
           plan.workspace[Section::kProgress].bytes > 0 ? section<int32_t>(params, plan, Section::kProgress) : nullptr,
   };
-  const QuantizeArgs quantize_args = {
+}
+
+QuantizeArgs quantize_args_of(const MoeParams& params, const Plan& plan) {
+  return {
       .x = reinterpret_cast<const uint4*>(params.input),
       .encode = params.input_encode,
       .xq = section<uint2>(params, plan, Section::kXq),
       .xs = section<uint8_t>(params, plan, Section::kXs),
       .x_half = plan.workspace[Section::kXHalf].bytes > 0 ? section<uint8_t>(params, plan, Section::kXHalf) : nullptr,
   };
+}
+
+const char* load() {
+  const cudaError_t status =
+      cudaFuncSetAttribute(cake_moe_prologue, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
+
+const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, int tile_tokens, void* stream) {
+  if (stage.threads != kThreads || stage.cluster > route::kMostCtas || stage.grid <= stage.cluster) {
+    return "prologue: the plan's CTAs are not those of the kernel";
+  }
   const LaunchShape shape = {.grid = static_cast<int>(stage.grid),
                              .threads = stage.threads,
                              .smem_bytes = sizeof(Shared),
                              .pdl = stage.pdl,
                              .cluster = stage.cluster};
   const int64_t items = int64_t{params.num_tokens} * kItemsPerToken;
-  return launch(cake_moe_prologue, shape, static_cast<cudaStream_t>(stream), route_args, quantize_args, items,
-                stage.cluster);
+  return launch(cake_moe_prologue, shape, static_cast<cudaStream_t>(stream), route_args_of(params, plan, tile_tokens),
+                quantize_args_of(params, plan), items, stage.cluster);
 }
 
 }  // namespace cake_moe::prologue

@@ -6,9 +6,6 @@
 
 namespace cake_moe::route {
 
-inline constexpr int kThreads = 512;
-inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kMostCtas = kRouteCluster;  // of a cluster
-static_assert(kExperts <= 2 * kThreads, "the scan gives a thread two experts");
 
 }  // namespace cake_moe::route

@@ -6,25 +6,16 @@
 #include <cstdint>
 
 #include "kernels/ptx/sync.cuh"
+#include "kernels/route/args.h"
 #include "kernels/route/config.h"
 #include "plan/workspace.h"
 
 namespace cake_moe::route {
 
-struct Args {
-  const int32_t* ids;       // [M, 16]
-  int num_tokens;           // M
-  int tile_tokens;          // most rows of a token tile, a multiple of 8
-  int32_t* expert_offsets;  // [E + 1]
-  int32_t* row_route;       // [16 * M]
-  int32_t* route_row;       // [16 * M]
-  int4* tiles;              // expert, first row, rows, 0 of each token tile
-  int32_t* tile_count;      // [1]
-  uint32_t* work_counter;   // [1], set to 0
-  int32_t* progress;        // [3] where FC2 finalises, too, set to 0; else nullptr
-};
-
+template <int kThreads_>
 struct Shared {
+  static constexpr int kThreads = kThreads_, kWarps = kThreads / 32;
+
   alignas(16) uint32_t next_row[kWarps][kExperts];  // first a count, then the next row of a warp's routes of an expert
   uint32_t cta_rows[kExperts];                      // this CTA's routes of an expert; read by the cluster
   uint32_t cta_first[kExperts];                     // routes of an expert in the CTAs before this one
@@ -46,10 +37,10 @@ struct TileSplit {
 // they are all, once.
 class WarpRoutes {
  public:
-  __device__ __forceinline__ explicit WarpRoutes(const Args& args) : source_(args.ids) {
-    const int routes = args.num_tokens * kTopK, warps = ptx::cluster_size() * kWarps;
+  __device__ __forceinline__ WarpRoutes(const Args& args, int warps_of_cta) : source_(args.ids) {
+    const int routes = args.num_tokens * kTopK, warps = static_cast<int>(ptx::cluster_size()) * warps_of_cta;
     const int share = (routes + warps * 32 - 1) / (warps * 32) * 32;
-    const int warp = static_cast<int>(ptx::cluster_rank()) * kWarps + static_cast<int>(threadIdx.x) / 32;
+    const int warp = static_cast<int>(ptx::cluster_rank()) * warps_of_cta + static_cast<int>(threadIdx.x) / 32;
     begin_ = min(routes, warp * share);
     end_ = min(routes, begin_ + share);
     load(begin_);
@@ -86,8 +77,9 @@ class WarpRoutes {
   int32_t ids_[kRounds];
 };
 
-__device__ __forceinline__ void count_routes(WarpRoutes& routes, Shared& shared) {
-  for (int i = threadIdx.x; i < kWarps * kExperts / 4; i += kThreads) {
+template <typename S>
+__device__ __forceinline__ void count_routes(WarpRoutes& routes, S& shared) {
+  for (int i = threadIdx.x; i < S::kWarps * kExperts / 4; i += S::kThreads) {
     reinterpret_cast<uint4*>(shared.next_row)[i] = uint4{};
   }
   __syncthreads();
@@ -99,11 +91,12 @@ __device__ __forceinline__ void count_routes(WarpRoutes& routes, Shared& shared)
 }
 
 // next_row becomes the number of an expert's routes in the CTA's earlier warps.
-__device__ __forceinline__ void scan_warps(Shared& shared) {
-  for (int e = threadIdx.x; e < kExperts; e += kThreads) {
+template <typename S>
+__device__ __forceinline__ void scan_warps(S& shared) {
+  for (int e = threadIdx.x; e < kExperts; e += S::kThreads) {
     uint32_t sum = 0;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
+    for (int w = 0; w < S::kWarps; ++w) {
       const uint32_t count = shared.next_row[w][e];
       shared.next_row[w][e] = sum;
       sum += count;
@@ -112,9 +105,10 @@ __device__ __forceinline__ void scan_warps(Shared& shared) {
   }
 }
 
-__device__ __forceinline__ void scan_cluster(Shared& shared) {
+template <typename S>
+__device__ __forceinline__ void scan_cluster(S& shared) {
   const uint32_t rank = ptx::cluster_rank(), size = ptx::cluster_size();
-  for (int e = threadIdx.x; e < kExperts; e += kThreads) {
+  for (int e = threadIdx.x; e < kExperts; e += S::kThreads) {
     uint32_t rows[kMostCtas];  // all are under way before one is used
 #pragma unroll
     for (uint32_t c = 0; c < kMostCtas; ++c) rows[c] = c < size ? ptx::load_cluster(&shared.cta_rows[e], c) : 0;
@@ -131,7 +125,8 @@ __device__ __forceinline__ void scan_cluster(Shared& shared) {
 }
 
 // Exclusive sum over the threads of the CTA; the last thread's result plus its value is the total.
-__device__ __forceinline__ uint64_t exclusive_scan(uint64_t value, Shared& shared) {
+template <typename S>
+__device__ __forceinline__ uint64_t exclusive_scan(uint64_t value, S& shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint64_t sum = value;
 #pragma unroll
@@ -146,25 +141,28 @@ __device__ __forceinline__ uint64_t exclusive_scan(uint64_t value, Shared& share
 }
 
 // Rows in the low half, token tiles in the high half of one sum. Every CTA needs the offsets; the tiles are shared out.
-__device__ __forceinline__ void place_experts(const Args& args, Shared& shared) {
+template <typename S>
+__device__ __forceinline__ void place_experts(const Args& args, S& shared) {
   const uint32_t rank = ptx::cluster_rank(), size = ptx::cluster_size();
-  const int first = 2 * threadIdx.x;
-  uint64_t sums[2] = {};
+  constexpr int kOwn = (kExperts + S::kThreads - 1) / S::kThreads;  // experts of a thread
+  const int first = kOwn * threadIdx.x;
+  uint64_t sums[kOwn] = {}, sum = 0;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kOwn; ++i) {
     if (first + i >= kExperts) break;
     const uint32_t rows = shared.expert_rows[first + i];
     sums[i] = static_cast<uint64_t>(TileSplit(rows, args.tile_tokens).count) << 32 | rows;
+    sum += sums[i];
   }
-  uint64_t before = exclusive_scan(sums[0] + sums[1], shared);
+  uint64_t before = exclusive_scan(sum, shared);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kOwn; ++i) {
     const int e = first + i;
     if (e >= kExperts) break;
     const uint32_t offset = static_cast<uint32_t>(before);
     const int first_tile = static_cast<int>(before >> 32);
     const uint32_t warp_offset = offset + shared.cta_first[e];
-    for (int w = 0; w < kWarps; ++w) shared.next_row[w][e] += warp_offset;
+    for (int w = 0; w < S::kWarps; ++w) shared.next_row[w][e] += warp_offset;
     const int rows = shared.expert_rows[e];
     const TileSplit split(rows, args.tile_tokens);
     for (int t = rank; t < split.count; t += size) {
@@ -184,7 +182,8 @@ __device__ __forceinline__ void place_experts(const Args& args, Shared& shared) 
   __syncthreads();
 }
 
-__device__ __forceinline__ void rank_routes(const Args& args, WarpRoutes& routes, Shared& shared) {
+template <typename S>
+__device__ __forceinline__ void rank_routes(const Args& args, WarpRoutes& routes, S& shared) {
   const int lane = threadIdx.x % 32;
   uint32_t* next_row = shared.next_row[threadIdx.x / 32];
   routes.for_each([&](int route, int32_t id) {
@@ -200,9 +199,10 @@ __device__ __forceinline__ void rank_routes(const Args& args, WarpRoutes& routes
   });
 }
 
-// By all kThreads threads of every CTA of the cluster, of at most kMostCtas.
-__device__ __forceinline__ void route_tokens(const Args& args, Shared& shared) {
-  WarpRoutes routes(args);
+// By all threads of every CTA of the cluster, of at most kMostCtas.
+template <typename S>
+__device__ __forceinline__ void route_tokens(const Args& args, S& shared) {
+  WarpRoutes routes(args, S::kWarps);
   count_routes(routes, shared);
   scan_warps(shared);
   ptx::cluster_barrier();  // cta_rows of every CTA written

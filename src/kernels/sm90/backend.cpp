@@ -7,6 +7,7 @@
 #include "kernels/sm90/fc1/launch.h"
 #include "kernels/sm90/fc2/launch.h"
 #include "kernels/sm90/finalize_few/launch.h"
+#include "kernels/sm90/routed_fc1/launch.h"
 
 namespace cake_moe::sm90 {
 namespace {
@@ -22,7 +23,8 @@ int tile_tokens_of(const Plan& plan) {
 }  // namespace
 
 const char* load_kernels() {
-  for (const auto load : {experts::load, prologue::load, fc1::load, fc2::load, finalize::load, finalize_few::load}) {
+  for (const auto load :
+       {experts::load, prologue::load, fc1::load, routed_fc1::load, fc2::load, finalize::load, finalize_few::load}) {
     if (const char* error = load()) return error;
   }
   return nullptr;
@@ -35,6 +37,8 @@ const char* run_launch(const MoeParams& params, const Plan& plan, int index, voi
       return experts::run(params, plan, stage, stream);
     case Stage::kPrologue:
       return prologue::run(params, plan, stage, tile_tokens_of(plan), stream);
+    case Stage::kRoutedFc1:
+      return routed_fc1::run(params, plan, stage, stream);
     case Stage::kFc1:
       return fc1::run(params, plan, stage, stream);
     case Stage::kFc2:

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector_types.h>
+
 #include <cstdint>
 
 namespace cake_moe::sm90::fc1 {

@@ -40,18 +40,10 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   __syncthreads();
 }
 
+// By the whole CTA, once the token tiles are known and the barriers set.
 template <typename C>
-__global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
-    cake_moe_sm90_fc1(const Args args, const __grid_constant__ CUtensorMap weights) {
-  extern __shared__ __align__(1024) uint8_t memory[];
-  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
-  static_assert(sizeof(Shared<C>) <= max_smem_bytes(C::kCtasPerSm));
-  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-  if (threadIdx.x == 0) ptx::prefetch_tensor_map(&weights);
-  init_barriers(shared);
-  ptx::grid_dependency_wait();
-  ptx::grid_launch_dependents();
-  const int units = __ldcg(args.tile_count) * C::kRowBlocks;
+__device__ __forceinline__ void compute(const Args& args, const CUtensorMap& weights, Shared<C>& shared) {
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), units = __ldcg(args.tile_count) * C::kRowBlocks;
   if (warp >= 4 * C::kConsumers) {
     if constexpr (C::kWide) ptx::lower_registers<C::kProducerRegisters>();
     const int producer = warp - 4 * C::kConsumers;
@@ -64,6 +56,19 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
     if constexpr (C::kWide) ptx::raise_registers<C::kConsumerRegisters>();
     consume(args, shared, warp / 4, units);
   }
+}
+
+template <typename C>
+__global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
+    cake_moe_sm90_fc1(const Args args, const __grid_constant__ CUtensorMap weights) {
+  extern __shared__ __align__(1024) uint8_t memory[];
+  Shared<C>& shared = *reinterpret_cast<Shared<C>*>(memory);
+  static_assert(sizeof(Shared<C>) <= max_smem_bytes(C::kCtasPerSm));
+  if (threadIdx.x == 0) ptx::prefetch_tensor_map(&weights);
+  init_barriers(shared);
+  ptx::grid_dependency_wait();
+  ptx::grid_launch_dependents();
+  compute(args, weights, shared);
 }
 
 }  // namespace cake_moe::sm90::fc1

@@ -34,13 +34,9 @@ const char* run_instance(const MoeParams& params, const Args& args, const Launch
 
 }  // namespace
 
-const char* load() {
-  return for_each_tile(TokenTiles{}, [&]<int kTokens>() -> const char* { return load_instance<Config<kTokens>>(); });
-}
-
-const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
+Args args_of(const MoeParams& params, const Plan& plan) {
   const auto section = [&](Section name) { return params.workspace + plan.workspace[name].offset; };
-  const Args args = {
+  return {
       .scales = params.fc1_scales,
       .x_half = section(Section::kXHalf),
       .row_route = reinterpret_cast<const int32_t*>(section(Section::kRowRoute)),
@@ -53,6 +49,14 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
       .hq = section(Section::kHq),
       .hs = section(Section::kHs),
   };
+}
+
+const char* load() {
+  return for_each_tile(TokenTiles{}, [&]<int kTokens>() -> const char* { return load_instance<Config<kTokens>>(); });
+}
+
+const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
+  const Args args = args_of(params, plan);
   return for_tile(TokenTiles{}, stage.tile_tokens, [&]<int kTokens>() -> const char* {
     return run_instance<Config<kTokens>>(params, args, stage, static_cast<cudaStream_t>(stream));
   });
