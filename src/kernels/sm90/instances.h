@@ -6,6 +6,5 @@
 namespace cake_moe::sm90 {
 
 using TokenTiles = TokenTileList<8, 16, 24, 32, 48, 64, 80, 96, 112, 128>;
-using RoutedTiles = TokenTileList<8, 16, 24, 32>;
 
 }  // namespace cake_moe::sm90
