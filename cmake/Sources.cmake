@@ -36,7 +36,8 @@ set(CAKE_CPU_AVX512_SOURCES src/kernels/cpu/isa_avx512.cpp)
 set(CAKE_GPU_SOURCES
   src/kernels/common/driver.cpp
   src/kernels/common/launch.cpp
-  src/kernels/common/tensor_map.cpp)
+  src/kernels/common/tensor_map.cpp
+  src/kernels/finalize/args.cpp)
 
 # Host code of the sm_90a backend.
 set(CAKE_SM90_SOURCES
@@ -61,7 +62,7 @@ macro(cake_declare_cuda_kernels)
     SOURCES src/kernels/prologue/launch.cu)
   cake_cuda_kernels(finalize
     KERNELS cake_moe_finalize cake_moe_finalize_ring
-    ARCHS 90a 100a 103a
+    ARCHS 100a 103a
     SOURCES src/kernels/finalize/launch.cu)
   cake_cuda_kernels(sm90
     KERNELS cake_moe_sm90_experts cake_moe_sm90_fc1 cake_moe_sm90_fc2 cake_moe_sm90_finalize_few

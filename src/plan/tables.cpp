@@ -17,10 +17,10 @@ constexpr GemmShape kFour = {256, 640, 1}, kTwoFc2 = {128, 288, 1};
 // A token tile is the smallest that holds an expert's rows of a uniform routing, M * 16 / 896 on average, or an equal
 // share of them where one tile cannot. The limits are where the measured times cross.
 constexpr PathRow kSm90Rows[] = {
-    {32, "decode", Shape::kFused, 8, kDecode, kDecode, Pool::kStatic,
-     "up to 0.6 rows an expert: a launch costs as much as an expert's weights"},
+    {kFewTokens, "decode", Shape::kFused, 8, kDecode, kDecode, Pool::kStatic,
+     "latency decides: no CTA waits for another one's quantising or routing"},
     {kTwoLaunchTokens, "routed_8", Shape::kRouted, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 1.1 rows an expert"},
-    {288, "weight_bound_8", Shape::kPrologue, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 5.1 rows an expert"},
+    {256, "weight_bound_8", Shape::kPrologue, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 4.6 rows an expert"},
     {672, "weight_bound_16", Shape::kPrologue, 16, kFour, kFour, Pool::kPerSm, "up to 12 rows an expert"},
     {960, "weight_bound_24", Shape::kPrologue, 24, kFour, kFour, Pool::kPerSm, "up to 17 rows an expert"},
     {1312, "weight_bound_32", Shape::kPrologue, 32, kFour, kFour, Pool::kPerSm, "up to 23 rows an expert"},

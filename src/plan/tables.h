@@ -46,8 +46,11 @@ std::span<const PathRow> path_table(Arch arch);
 // Most tokens of two launches (kFused, kRouted).
 inline constexpr int kTwoLaunchTokens = 64;
 
-// Most tokens of a fused path (kFused): a CTA finds its work in at most 1024 ids by itself.
+// Most tokens of sm_100a's fused path (kFused): a CTA finds its work in at most 1024 ids by itself.
 inline constexpr int kFusedTokens = 64;
+
+// Most tokens of sm_90a's: every CTA quantises all of them, a thread routes one route.
+inline constexpr int kFewTokens = 4;
 
 // The GPU's prologue: CTAs of one cluster route, the others quantise.
 inline constexpr int kPrologueThreads = 512;

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "kernels/common/params.h"
+#include "plan/plan.h"
+
 namespace cake_moe::finalize {
 
 struct Args {
@@ -13,5 +16,8 @@ struct Args {
   const uint4* y;  // bf16 [R, 3584]
   uint4* output;   // bf16 [M, 3584]
 };
+
+// What the stage reads and writes, also where another kernel does its work.
+Args args_of(const MoeParams& params, const Plan& plan);
 
 }  // namespace cake_moe::finalize

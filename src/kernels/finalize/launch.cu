@@ -15,17 +15,6 @@ const char* load() {
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
 
-Args args_of(const MoeParams& params, const Plan& plan) {
-  const auto section = [&](Section name) { return params.workspace + plan.workspace[name].offset; };
-  return {
-      .route_row = reinterpret_cast<const int32_t*>(section(Section::kRouteRow)),
-      .route_weights = params.route_weights,
-      .weights_are_float = params.route_weights_are_float,
-      .y = reinterpret_cast<const uint4*>(section(Section::kY)),
-      .output = reinterpret_cast<uint4*>(params.output),
-  };
-}
-
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
   const Args args = args_of(params, plan);
   LaunchShape shape = {

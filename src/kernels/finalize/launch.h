@@ -1,13 +1,9 @@
 #pragma once
 
 #include "kernels/common/params.h"
-#include "kernels/finalize/args.h"
 #include "plan/plan.h"
 
 namespace cake_moe::finalize {
-
-// What the stage reads and writes, also where another kernel does its work.
-Args args_of(const MoeParams& params, const Plan& plan);
 
 // Loads the kernel. nullptr or an error text, here and below.
 const char* load();

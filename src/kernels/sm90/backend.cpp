@@ -1,8 +1,6 @@
 #include "kernels/sm90/backend.h"
 
-#include "kernels/finalize/launch.h"
 #include "kernels/prologue/launch.h"
-#include "kernels/sm90/experts/config.h"
 #include "kernels/sm90/experts/launch.h"
 #include "kernels/sm90/fc1/launch.h"
 #include "kernels/sm90/fc2/launch.h"
@@ -23,8 +21,7 @@ int tile_tokens_of(const Plan& plan) {
 }  // namespace
 
 const char* load_kernels() {
-  for (const auto load :
-       {experts::load, prologue::load, fc1::load, routed_fc1::load, fc2::load, finalize::load, finalize_few::load}) {
+  for (const auto load : {experts::load, prologue::load, fc1::load, routed_fc1::load, fc2::load, finalize_few::load}) {
     if (const char* error = load()) return error;
   }
   return nullptr;
@@ -44,8 +41,7 @@ const char* run_launch(const MoeParams& params, const Plan& plan, int index, voi
     case Stage::kFc2:
       return fc2::run(params, plan, stage, stream);
     case Stage::kFinalize:
-      return params.num_tokens <= experts::kFewTokens ? finalize_few::run(params, plan, stage, stream)
-                                                      : finalize::run(params, plan, stage, stream);
+      return finalize_few::run(params, plan, stage, stream);
     default:
       return "sm_90a: the plan has a stage without a kernel";
   }

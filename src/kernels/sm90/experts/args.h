@@ -14,7 +14,7 @@ struct RouteArgs {
   int32_t* expert_offsets;  // [E + 1]
   int32_t* row_route;       // [16 * M]
   int32_t* route_row;       // [16 * M]
-  int4* tiles;              // expert, first row, rows, finished FC1 units of each token tile
+  int4* tiles;              // expert, first row, rows, 0 of each token tile
   int32_t* tile_count;      // [1]
 };
 
@@ -23,7 +23,6 @@ struct InputArgs {
   const float* encode;  // qX, 1 element
   uint2* xq;            // e2m1 [M, 224 blocks of 8 bytes]
   uint8_t* xs;          // e4m3 [M, 224]
-  uint8_t* x_half;      // fp16 [M, 3584], K order of dequant.cuh; not written for few tokens
 };
 
 struct Packet;  // packets.cuh
@@ -33,7 +32,7 @@ struct Args {
   InputArgs input;
   fc1::Args fc1;
   fc2::Args fc2;
-  Packet* packets;  // few tokens: [16 * M, 24 blocks], in the place of x_half
+  Packet* packets;  // [16 * M, 24 blocks], in the place of the workspace's x_half
 };
 
 }  // namespace cake_moe::sm90::experts

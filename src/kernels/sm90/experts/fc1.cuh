@@ -69,7 +69,6 @@ struct StagedBlock {
 
 // Requantises the sixteen features of a unit for up to eight rows, four lanes a row; by one warp. `values` holds the
 // activated values of both halves as their lanes left them, and is overwritten.
-template <bool kFew>
 __device__ __forceinline__ void store_block(const Args& args, float (&values)[2][4 * 32], const Tile& tile, int unit,
                                             float encode) {
   const int lane = threadIdx.x % 32, token = lane / 4, part = lane % 4;
@@ -84,13 +83,12 @@ __device__ __forceinline__ void store_block(const Args& args, float (&values)[2]
   const int row = tile.first_row() + lane;
   const uint2 codes = staged[lane].codes;
   const uint8_t scale = staged[lane].scale;
-  if constexpr (kFew) send(packet_of(args, row, unit), codes, scale);
+  send(packet_of(args, row, unit), codes, scale);
   *reinterpret_cast<uint2*>(args.fc1.hq + row * kFc2RowBytes + 8 * unit) = codes;
   args.fc1.hs[row * kFc2Groups + unit] = scale;
 }
 static_assert(kTokens * sizeof(StagedBlock) <= sizeof(float[4 * 32]));
 
-template <bool kFew>
 __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared, Fc1Warp& warp, const Item& item,
                                                 const Tile& tile, const Constants& constants, float (&acc)[4]) {
   const int lane = threadIdx.x % 32, rows = tile.rows();
@@ -123,29 +121,18 @@ __device__ __forceinline__ void finish_fc1_item(const Args& args, Shared& shared
   for (int i = 0; i < 2; ++i) own[32 * i] = activated[i];
   ptx::named_barrier(kBlockBarrier + warp.unit, 64);  // all sixteen features are in place
   if (warp.half != 0) return;
-  store_block<kFew>(args, values, tile, item.unit + warp.unit, act.encode);
-  __syncwarp();
-  if (!kFew && lane == 0) ptx::add_release(&args.route.tiles[item.tile].w, 1);
+  store_block(args, values, tile, item.unit + warp.unit, act.encode);
 }
 
-// Where a lane finds its row's piece of a stage for ldmatrix, as shared addresses. Rows beyond the tile's only reach
-// accumulator columns that are never stored.
-struct StageTokens {
-  uint32_t first, of_slot, of_stage;
-
-  __device__ static StageTokens in_ring(const Shared& shared, int group) {
-    const int lane = threadIdx.x % 32;
-    return {ptx::shared_address(shared.tokens[group][0][lane % 8]) + lane / 8 * 16, kTokens * kTokenPitch, 0};
-  }
-  __device__ static StageTokens of_few(const Shared& shared, int group, const Tile& tile) {
-    const int lane = threadIdx.x % 32, row = tile.first_row() + min(lane % 8, tile.rows() - 1);
-    const int token = shared.row_routes[row] % kFewRoutes / kTopK;
-    return {ptx::shared_address(shared.input[token]) + lane / 8 * 16 + group * kStages * kStagePitch, 0, kStagePitch};
-  }
-};
+// Where a lane finds its row's piece of the group's first stage for ldmatrix, as a shared address. Rows beyond the
+// tile's only reach accumulator columns that are never stored.
+__device__ __forceinline__ uint32_t tokens_of(const Shared& shared, int group, const Tile& tile) {
+  const int lane = threadIdx.x % 32, row = tile.first_row() + min(lane % 8, tile.rows() - 1);
+  const int token = shared.row_routes[row] % kMaxRoutes / kTopK;
+  return ptx::shared_address(shared.input[token]) + lane / 8 * 16 + group * kStages * kStagePitch;
+}
 
 // Returns the group's position after FC1's slots.
-template <bool kFew>
 __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared, int warp_index) {
   Fc1Warp warp(warp_index);
   uint32_t position = 0;
@@ -155,21 +142,19 @@ __device__ __forceinline__ uint32_t consume_fc1(const Args& args, Shared& shared
     Constants constants(args.fc1, tile.expert());  // read here, ahead of their use
     for (float* value : {&constants.alpha, &constants.encode, &constants.beta, &constants.linear_beta})
       ptx::pin(*value);
-    const StageTokens tokens =
-        kFew ? StageTokens::of_few(shared, warp.group, tile) : StageTokens::in_ring(shared, warp.group);
+    const uint32_t tokens = tokens_of(shared, warp.group, tile);
     float acc[4] = {};
 #pragma unroll 1
     for (int stage = 0; stage < kStages; ++stage) {
       const RingSlot ring(position++);
       ptx::mbarrier_wait(&shared.slot_arrived[warp.group][ring.slot], ring.phase);
       if (active) {
-        multiply_fc1_stage(shared.slots[warp.group][ring.slot].fc1,
-                           tokens.first + ring.slot * tokens.of_slot + stage * tokens.of_stage, warp, item, acc);
+        multiply_fc1_stage(shared.slots[warp.group][ring.slot].fc1, tokens + stage * kStagePitch, warp, item, acc);
       }
       __syncwarp();
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[warp.group][ring.slot]);
     }
-    if (active) finish_fc1_item<kFew>(args, shared, warp, item, tile, constants, acc);
+    if (active) finish_fc1_item(args, shared, warp, item, tile, constants, acc);
   });
   return position;
 }

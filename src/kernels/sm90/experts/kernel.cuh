@@ -1,27 +1,20 @@
 // Quantise, route, FC1, SiTU, requantise and FC2 in one cooperative launch, for few tokens.
 //
-// Every CTA routes for itself and takes a contiguous share of FC1's and of FC2's units. The rings of weights run
-// from FC1 into FC2: FC2's first weights arrive while FC1 still computes.
+// Every CTA quantises and routes all of them for itself and takes a contiguous share of FC1's and of FC2's units. The
+// rings of weights run from FC1 into FC2: FC2's first weights arrive while FC1 still computes.
 //
-//   all CTAs     --- grid barrier ------------->  all CTAs     (input quantised, unit counts of the tiles are zero)
-//   weight warp  --- slot_arrived[slot] ------->  its group    (weights and scales by bulk copies)
-//   token warp   --- slot_arrived[slot] ------->  its group    (FC1's tokens by cp.async)
-//   both         <-- slot_consumed[slot] -------  its group    (one arrival a warp)
-//   one group    --- sums_arrived ------------->  the other    (a warp's half of FC1's sums, to its counterpart)
-//   FC1 warps    --- tiles[tile].w == 24 ------>  hidden warps of all CTAs   (hq and hs of the tile are complete)
-//   hidden warp  --- hidden_arrived[buffer] --->  consumers    (FC2's tokens of one tile)
-//   hidden warp  <-- hidden_consumed[buffer] ---  consumers
+//   weight and FC1 warps  --- prepared --------------->  FC1 and spare warps   (routed, quantised)
+//   weight warp           --- slot_arrived[slot] ----->  its group    (weights and scales by bulk copies)
+//   weight warp           <-- slot_consumed[slot] -----  its group    (one arrival a warp)
+//   one group             --- sums_arrived ----------->  the other    (a warp's half of FC1's sums, to its counterpart)
+//   FC1 warps             --- packets ---------------->  hidden warps of all CTAs
+//   hidden warp           --- hidden_arrived[buffer] ->  consumers    (FC2's tokens of one tile)
+//   hidden warp           <-- hidden_consumed[buffer] -  consumers
 //
-// The waits for other CTAs need all of them resident: the launch is cooperative. The workspace's contents are undefined
-// on entry, so the counts are set here, and what orders that before their use is the grid barrier, whose state belongs
-// to the driver. The first weights are under way before it.
-//
-// Up to kFewTokens every CTA also quantises the whole input for itself, and the hidden values say by themselves that
-// they have been written. Only the clearing of these packets needs the grid barrier: CTAs arrive at their start and
-// wait when the rings' first weights are under way.
-//
-//   weight and FC1 warps  --- prepared --------->  FC1 and token warps   (routed, quantised)
-//   FC1 warps             --- packets ---------->  hidden warps of all CTAs
+// Hidden values say by themselves that they have been written. Their packets are cleared first, for the workspace's
+// contents are undefined on entry, and what orders that before their use is the grid barrier, whose state belongs to
+// the driver: CTAs arrive at their start and wait when the rings' first weights are under way. The waits for other CTAs
+// need all of them resident: the launch is cooperative.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -32,18 +25,15 @@
 #include "kernels/sm90/experts/fc2.cuh"
 #include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/route.cuh"
-#include "kernels/sm90/experts/route_few.cuh"
 #include "kernels/sm90/experts/tokens.cuh"
 #include "kernels/sm90/experts/weights.cuh"
 
 namespace cake_moe::sm90::experts {
 
-// Of few tokens FC1's do not lie in the ring.
-template <bool kFew>
 __device__ __forceinline__ void init_barriers(Shared& shared) {
   for (int group = 0; group < kGroups; ++group) {
     for (int slot = 0; slot < kGroupSlots; ++slot) {
-      ptx::mbarrier_init(&shared.slot_arrived[group][slot], kFew ? 1 : 1 + 32);
+      ptx::mbarrier_init(&shared.slot_arrived[group][slot], 1);
       ptx::mbarrier_init(&shared.slot_consumed[group][slot], kGroupWarps);
     }
   }
@@ -67,66 +57,47 @@ class GridBarrier {
   cooperative_groups::grid_group::arrival_token arrival_;
 };
 
-// By the consumer warps, whose index is `consumer`: what has to precede the grid barrier.
-__device__ __forceinline__ void prepare(const Args& args, Shared& shared, int consumer) {
-  if (consumer < kGroupWarps) {
-    route(args.route, shared);
-  } else {
-    quantize_tokens(args.input, args.route.num_tokens, consumer - kGroupWarps, kGroupWarps);
-  }
-}
-
 __device__ __forceinline__ void arrive_prepared(Shared& shared) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.prepared);
 }
 
-// kFew: at most kFewTokens. An instance of its own: both ways in one kernel made larger calls 2 to 3 % slower.
-template <bool kFew>
 __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     cake_moe_sm90_experts(const Args args, const __grid_constant__ WeightMaps maps) {
   extern __shared__ __align__(1024) uint8_t memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), consumer = warp - kConsumerWarp;
   const bool is_consumer = warp >= kConsumerWarp && warp < kWeightWarp;
-  const bool is_weight = warp >= kWeightWarp && warp < kTokenWarp;
+  const bool is_weight = warp >= kWeightWarp && warp < kSpareWarp;
   ptx::grid_launch_dependents();
-  const int32_t id = kFew && is_weight ? load_id(args.route) : kNoRoute;  // requested before anything waits
+  const int32_t id = is_weight ? load_id(args.route) : kNoRoute;  // requested before anything waits
   if (threadIdx.x == 32 * kWeightWarp) {
     for (const CUtensorMap& map : maps.of_units) ptx::prefetch_tensor_map(&map);
-    init_barriers<kFew>(shared);
+    init_barriers(shared);
   }
-  if constexpr (kFew) {
-    clear_packets(args);
-  } else if (is_consumer) {
-    prepare(args, shared, consumer);
-  }
+  clear_packets(args);
   GridBarrier grid;
   const auto wait_for_grid = [&grid] { grid.wait(); };
   if (is_weight) {
-    if constexpr (kFew) {
-      route_few(args.route, shared, id);
-      arrive_prepared(shared);
-    }
-    bring_weights(args, maps, shared, warp - kWeightWarp, kFew ? kGroupSlots : kEarlySlots, !kFew, wait_for_grid);
+    route_tokens(args.route, shared, id);
+    arrive_prepared(shared);
+    bring_weights(args, maps, shared, warp - kWeightWarp, wait_for_grid);
     return;
   }
-  if (kFew && is_consumer) {
-    quantize_few(args.input, shared, args.route.num_tokens, consumer);
+  if (is_consumer) {
+    quantize_tokens(args.input, shared, args.route.num_tokens, consumer);
     arrive_prepared(shared);
   }
-  if (kFew && warp != kHiddenWarp) ptx::mbarrier_wait(&shared.prepared, 0);
-  if (threadIdx.x == 32 * kTokenWarp) touch_fc2(args, shared);
+  if (warp != kHiddenWarp) ptx::mbarrier_wait(&shared.prepared, 0);
+  if (threadIdx.x == 32 * kSpareWarp) touch_fc2(args, shared);
   wait_for_grid();
   if (warp == kHiddenWarp) {
-    bring_hidden<kFew>(args, shared);
+    bring_hidden(args, shared);
   } else if (is_consumer) {
-    const uint32_t position = consume_fc1<kFew>(args, shared, consumer);
+    const uint32_t position = consume_fc1(args, shared, consumer);
     consume_fc2(args, shared, consumer, position);
-  } else if constexpr (kFew) {
-    write_expert_offsets(args.route, shared);
   } else {
-    bring_tokens(args, shared, warp - kTokenWarp);
+    write_expert_offsets(args.route, shared);
   }
 }
 

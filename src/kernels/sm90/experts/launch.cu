@@ -28,11 +28,10 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .encode = params.input_encode,
       .xq = section<uint2>(params, plan, Section::kXq),
       .xs = section<uint8_t>(params, plan, Section::kXs),
-      .x_half = section<uint8_t>(params, plan, Section::kXHalf),
   };
   args.fc1 = {
       .scales = params.fc1_scales,
-      .x_half = args.input.x_half,
+      .x_half = nullptr,
       .row_route = args.route.row_route,
       .tiles = args.route.tiles,
       .tile_count = args.route.tile_count,
@@ -61,22 +60,16 @@ Args arguments(const MoeParams& params, const Plan& plan) {
   return args;
 }
 
-const char* load_instance(void (*kernel)(Args, WeightMaps)) {
-  cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  if (status != cudaSuccess) return cudaGetErrorString(status);
-  int ctas = 0;
-  status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, kernel, kThreads, sizeof(Shared));
-  if (status != cudaSuccess) return cudaGetErrorString(status);
-  return ctas >= kCtasPerSm ? nullptr : "sm_90a experts: an SM cannot hold the CTAs that must run together";
-}
-
 }  // namespace
 
 const char* load() {
-  for (const auto kernel : {cake_moe_sm90_experts<false>, cake_moe_sm90_experts<true>}) {
-    if (const char* error = load_instance(kernel)) return error;
-  }
-  return nullptr;
+  cudaError_t status =
+      cudaFuncSetAttribute(cake_moe_sm90_experts, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  int ctas = 0;
+  status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, cake_moe_sm90_experts, kThreads, sizeof(Shared));
+  if (status != cudaSuccess) return cudaGetErrorString(status);
+  return ctas >= kCtasPerSm ? nullptr : "sm_90a experts: an SM cannot hold the CTAs that must run together";
 }
 
 const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, void* stream) {
@@ -96,8 +89,7 @@ const char* run(const MoeParams& params, const Plan& plan, const Launch& stage, 
                              .smem_bytes = sizeof(Shared),
                              .pdl = stage.pdl,
                              .cooperative = true};
-  const auto kernel = params.num_tokens <= kFewTokens ? cake_moe_sm90_experts<true> : cake_moe_sm90_experts<false>;
-  return launch(kernel, shape, static_cast<cudaStream_t>(stream), arguments(params, plan), maps);
+  return launch(cake_moe_sm90_experts, shape, static_cast<cudaStream_t>(stream), arguments(params, plan), maps);
 }
 
 }  // namespace cake_moe::sm90::experts

@@ -1,4 +1,4 @@
-// How few tokens' hidden values get from the CTAs that compute FC1 to those that compute FC2: a block's codes and scale
+// How hidden values get from the CTAs that compute FC1 to those that compute FC2: a block's codes and scale
 // in two words, each of which says by a bit that it has been written. No count, fence or second read lies between.
 #pragma once
 

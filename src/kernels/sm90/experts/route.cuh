@@ -1,10 +1,11 @@
-// Routing inside every CTA: the token tiles of the call, in the order and with the contents of the route stage. The
-// last CTA, which has the least to do, also writes them to the workspace; the routes of a tile's rows are written by
-// the CTA that has its first unit.
+// Routing inside every CTA: one route a thread of the weight warps, whose place follows from comparing its expert with
+// those of all others. Tiles in the order and with the contents of the route stage; the last CTA, which has the least
+// to do, also writes them to the workspace.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/ptx/pin.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/shared.cuh"
@@ -12,42 +13,48 @@
 
 namespace cake_moe::sm90::experts {
 
-inline constexpr int kRouteBarrier = 13;
+inline constexpr int kRouteBarrier = 12;
 
-__device__ __forceinline__ void route_barrier() { ptx::named_barrier(kRouteBarrier, kRouteThreads); }
-__device__ __forceinline__ int route_thread() { return threadIdx.x - 32 * kConsumerWarp; }
 __device__ __forceinline__ bool is_route_writer() { return blockIdx.x == gridDim.x - 1; }
 
-// Sums over experts, in one word that a scan can add.
-struct Totals {
-  uint32_t word;
+inline constexpr uint8_t kFirstOfTile = kMaxRoutes;  // a bit of row_routes beside the route
+static_assert((kMaxRoutes & (kMaxRoutes - 1)) == 0 && 2 * kMaxRoutes <= 256);
 
-  __device__ explicit Totals(uint32_t packed) : word(packed) {}
-  __device__ static Totals of_expert(int rows) { return Totals((rows + kTokens - 1) / kTokens << 16 | rows); }
-  __device__ int rows() const { return word & 0xFFFF; }
-  __device__ int tiles() const { return word >> 16; }
+// Ascending keys are the order of the rows; routes without an expert (kExperts) come last.
+__device__ __forceinline__ uint32_t route_key(int expert, int route) { return expert * kMaxRoutes + route; }
+
+// A route's row, and the rows of its expert.
+struct Place {
+  int row = 0, first = 0, end = 0;
+
+  __device__ Place(const uint32_t* keys, int routes, int expert, int route) {
+    const uint32_t own = route_key(expert, route), lowest = route_key(expert, 0), above = route_key(expert + 1, 0);
+    for (int at = 0; at < routes; at += kTopK) {
+#pragma unroll
+      for (int i = at; i < at + kTopK; i += 4) {
+        const uint4 four = *reinterpret_cast<const uint4*>(&keys[i]);
+        for (const uint32_t key : {four.x, four.y, four.z, four.w}) {
+          row += key < own;
+          first += key < lowest;
+          end += key < above;
+        }
+      }
+    }
+  }
+  __device__ int ordinal() const { return row - first; }
 };
 
-// Exclusive sums over the threads, and the total.
-__device__ __forceinline__ Totals exclusive_scan(const Totals& value, RouteScratch& scratch, Totals& total) {
-  const int lane = threadIdx.x % 32, warp = route_thread() / 32;
-  uint32_t sum = value.word;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const uint32_t below = __shfl_up_sync(~0u, sum, d);
-    if (lane >= d) sum += below;
-  }
-  if (lane == 31) scratch.warp_sums[warp] = sum;
-  route_barrier();
-  total.word = 0;
-#pragma unroll
-  for (int w = 0; w < kGroupWarps; ++w) {
-    const uint32_t other = scratch.warp_sums[w];
-    if (w < warp) sum += other;
-    total.word += other;
-  }
-  return Totals(sum - value.word);
-}
+// The grid's CTAs as a divisor, ready before the ids are: a quotient is a product. Exact up to kMost, for the error of
+// the reciprocal is below 2^-32 * CTAs.
+struct Ctas {
+  static constexpr uint32_t kMost = kMaxRoutes * kFc2Units * kMaxCtas;
+  static_assert(kMost <= UINT32_MAX / kMaxCtas);
+
+  uint32_t reciprocal = UINT32_MAX / gridDim.x + 1;  // of at least two CTAs
+
+  __device__ Ctas() { ptx::pin(reciprocal); }
+  __device__ uint32_t quotient(uint32_t n) const { return gridDim.x == 1 ? n : __umulhi(n, reciprocal); }
+};
 
 // Bit i: i divides n.
 constexpr uint64_t divisors(int n) {
@@ -56,78 +63,57 @@ constexpr uint64_t divisors(int n) {
   return bits;
 }
 
-struct Ctas {
-  __device__ int quotient(int n) const { return n / static_cast<int>(gridDim.x); }
-};
-
 // The CTA's share of a GEMM: equal numbers of units where they divide a tile, else equal parts rounded to units.
-template <int kUnits, typename AllCtas>
-__device__ __forceinline__ Share share_of(int tiles, const AllCtas& ctas) {
+template <int kUnits>
+__device__ __forceinline__ Share share_of(int tiles, const Ctas& ctas) {
   static_assert(kUnits < 64);
   const int cta = blockIdx.x, all = tiles * kUnits, most = ctas.quotient(all + gridDim.x - 1);
   if (most < 64 && (divisors(kUnits) >> most & 1) != 0) return {min(all, cta * most), min(all, (cta + 1) * most)};
   return {static_cast<int>(ctas.quotient(all * cta)), static_cast<int>(ctas.quotient(all * (cta + 1)))};
 }
-static_assert(int64_t{kMaxRoutes} * kFc2Units * kMaxCtas <= INT32_MAX);
 
-__device__ __forceinline__ void count_routes(const RouteArgs& args, Shared& shared) {
-  const int routes = args.num_tokens * kTopK, thread = route_thread();
-  constexpr int kRounds = kMaxRoutes / kRouteThreads;
-  int32_t ids[kRounds];
-#pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    const int route = i * kRouteThreads + thread;
-    ids[i] = route < routes ? __ldg(&args.ids[route]) : kNoRoute;
-  }
-  for (int e = thread; e < kExperts; e += kRouteThreads) shared.route.expert_rows[e] = 0;
-  route_barrier();
-#pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
-    const int route = i * kRouteThreads + thread;
-    const bool valid = static_cast<uint32_t>(ids[i]) < kExperts;
-    shared.ids[route] = static_cast<int16_t>(valid ? ids[i] : -1);
-    if (valid) atomicAdd(&shared.route.expert_rows[ids[i]], 1u);
-    if (!valid && route < routes && is_route_writer()) {
-      args.route_row[route] = ids[i] == -1 ? kNoRoute : kInvalidRoute;
-    }
-  }
-  route_barrier();
+// The expert of a weight warp thread's route.
+__device__ __forceinline__ int32_t load_id(const RouteArgs& args) {
+  const int route = threadIdx.x - 32 * kWeightWarp;
+  return route < args.num_tokens * kTopK ? __ldg(&args.ids[route]) : kNoRoute;
 }
 
-// By the kRouteThreads threads of the first group.
-__device__ __forceinline__ void route(const RouteArgs& args, Shared& shared) {
-  count_routes(args, shared);
-  const int first = kRouteExperts * route_thread();
-  uint32_t counts[kRouteExperts] = {};
-  if (first < kExperts) {
-#pragma unroll
-    for (int i = 0; i < kRouteExperts; ++i) counts[i] = shared.route.expert_rows[first + i];
-  }
-  Totals sum(0), total(0);
-#pragma unroll
-  for (int i = 0; i < kRouteExperts; ++i) sum.word += Totals::of_expert(counts[i]).word;
-  Totals before = exclusive_scan(sum, shared.route, total);
-  if (route_thread() == kRouteThreads - 1) {
-    shared.fc1 = share_of<kFc1Units>(total.tiles(), Ctas());
-    shared.fc2 = share_of<kFc2Units>(total.tiles(), Ctas());
-    if (is_route_writer()) {
-      args.expert_offsets[kExperts] = total.rows();
-      *args.tile_count = total.tiles();
-    }
-  }
-  if (first >= kExperts) return;
-#pragma unroll
-  for (int i = 0; i < kRouteExperts; ++i) {
-    const int rows = static_cast<int>(counts[i]);
-    if (is_route_writer()) args.expert_offsets[first + i] = before.rows();
-#pragma unroll 1
-    for (int t = 0; t * kTokens < rows; ++t) {
-      const int index = before.tiles() + t, row = before.rows() + t * kTokens;
-      const int tile_rows = min(kTokens, rows - t * kTokens);
-      shared.tiles[index] = Tile(first + i, row, tile_rows, t).word;
-      if (is_route_writer()) args.tiles[index] = make_int4(first + i, row, tile_rows, 0);
-    }
-    before.word += Totals::of_expert(rows).word;
+// By both weight warps, with what load_id gave them.
+__device__ __forceinline__ void route_tokens(const RouteArgs& args, Shared& shared, int32_t id) {
+  const int routes = args.num_tokens * kTopK, route = threadIdx.x - 32 * kWeightWarp;
+  const auto barrier = [] { ptx::named_barrier(kRouteBarrier, kMaxRoutes); };
+  const Ctas ctas;
+  const bool valid = static_cast<uint32_t>(id) < kExperts;
+  const int expert = valid ? id : kExperts;
+  shared.route_keys[route] = route_key(expert, route);
+  barrier();
+  const Place place(shared.route_keys, routes, expert, route);
+  const bool first_of_tile = valid && place.ordinal() % kTokens == 0;
+  if (route < routes) shared.row_routes[place.row] = route | (first_of_tile ? kFirstOfTile : 0);
+  barrier();
+  const auto first_in = [&](int row) { return row < routes && (shared.row_routes[row] & kFirstOfTile) != 0; };
+  const int lane = threadIdx.x % 32;
+  const uint64_t firsts = uint64_t{__ballot_sync(~0u, first_in(32 + lane))} << 32 | __ballot_sync(~0u, first_in(lane));
+  const int tiles = __popcll(firsts), tile = __popcll(firsts & ((uint64_t{1} << place.row) - 1));
+  const int rows = min(kTokens, place.end - place.row);
+  if (first_of_tile) shared.tiles[tile] = Tile(id, place.row, rows, place.ordinal() / kTokens).word;
+  if (route == 0) shared.fc1 = share_of<kFc1Units>(tiles, ctas);
+  if (route == 32) shared.fc2 = share_of<kFc2Units>(tiles, ctas);
+  barrier();
+  if (!is_route_writer() || route >= routes) return;
+  args.route_row[route] = valid ? place.row : id == -1 ? kNoRoute : kInvalidRoute;
+  if (valid) args.row_route[place.row] = route;
+  if (first_of_tile) args.tiles[tile] = make_int4(id, place.row, rows, 0);
+  if (route == 0) *args.tile_count = tiles;
+}
+
+// By the spare warps.
+__device__ __forceinline__ void write_expert_offsets(const RouteArgs& args, const Shared& shared) {
+  if (!is_route_writer()) return;
+  for (int expert = threadIdx.x - 32 * kSpareWarp; expert <= kExperts; expert += 32 * kSpareWarps) {
+    int rows = 0;
+    for (int r = 0; r < args.num_tokens * kTopK; ++r) rows += shared.route_keys[r] < route_key(expert, 0);
+    args.expert_offsets[expert] = rows;
   }
 }
 

@@ -23,13 +23,8 @@ union Slot {
   Fc2Slot fc2;
 };
 
-struct RouteScratch {
-  alignas(16) uint32_t expert_rows[kExperts];
-  uint32_t warp_sums[kGroupWarps];
-};
-
 using Tile = route::CtaTile;
-static_assert(kTokens == route::kCtaTileRows && kMaxRoutes == route::kCtaRoutes);
+static_assert(kTokens == route::kCtaTileRows && kMaxRoutes <= route::kCtaRoutes);
 
 // A CTA's units of one GEMM, contiguous, so that neighbouring units share scales.
 struct Share {
@@ -38,22 +33,14 @@ struct Share {
 
 struct Shared {
   Slot slots[kGroups][kGroupSlots];
-  union {
-    alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];  // fp16 tokens of FC2 by tile, as fc2::Shared::tokens
-    RouteScratch route;
-  };
-  union {                                                                    // fp16 tokens of FC1
-    alignas(16) uint8_t tokens[kGroups][kGroupSlots][kTokens][kTokenPitch];  // beside the weights of each slot
-    alignas(16) uint8_t input[kFewTokens][kInputPitch];                      // few: the whole input
-  };
+  alignas(1024) uint8_t hidden[kHiddenTiles][Fc2::kTokenBytes];  // fp16 tokens of FC2 by tile, as fc2::Shared::tokens
+  alignas(16) uint8_t input[kMaxTokens][kInputPitch];            // fp16 tokens of FC1
   float exchange[2][kFc1ItemUnits][2][4 * 32];  // [parity][unit][half of its rows]: sums of the other half of K
   uint32_t tiles[kMaxRoutes];
-  int16_t ids[kMaxRoutes];  // -1 where a route has no expert
   Share fc1, fc2;
-  int32_t token_routes[kGroups][kTokens];       // of the token warps
-  alignas(16) uint32_t route_keys[kFewRoutes];  // few: in route order
-  uint8_t row_routes[kFewRoutes];               // few: as row_route, with kFirstOfTile
-  uint64_t prepared;                            // few: routed and quantised
+  alignas(16) uint32_t route_keys[kMaxRoutes];  // in route order
+  uint8_t row_routes[kMaxRoutes];               // as row_route, with kFirstOfTile
+  uint64_t prepared;                            // routed and quantised
   uint64_t slot_arrived[kGroups][kGroupSlots];
   uint64_t slot_consumed[kGroups][kGroupSlots];
   uint64_t sums_arrived[2][kFc1ItemUnits][2];  // as exchange

@@ -59,21 +59,20 @@ __device__ __forceinline__ void touch_fc2(const Args& args, const Shared& shared
   }
 }
 
-// By one warp. `wait_for_grid` is called once, after `early` slots; `tokens_in_ring`: FC1's tokens share its slots.
+// By one warp. `wait_for_grid` is called once, when the first weights of the ring are under way.
 template <typename Wait>
 __device__ __forceinline__ void bring_weights(const Args& args, const WeightMaps& maps, Shared& shared, int group,
-                                              uint32_t early, bool tokens_in_ring, const Wait& wait_for_grid) {
+                                              const Wait& wait_for_grid) {
   const bool first_lane = threadIdx.x % 32 == 0;
   const WeightPolicies policies;
   uint32_t position = 0;
   const auto fill = [&](const auto& copy) {
-    if (position == early) wait_for_grid();
+    if (position == kGroupSlots) wait_for_grid();
     const RingSlot ring(position++);
     ptx::mbarrier_wait(&shared.slot_consumed[group][ring.slot], ring.phase ^ 1);
     uint64_t* arrived = &shared.slot_arrived[group][ring.slot];
     if (first_lane) copy(shared.slots[group][ring.slot], arrived);
     __syncwarp();
-    return arrived;
   };
   for_each_fc1_item(shared.fc1, [&](const Item& item) {
     const int expert = Tile(shared.tiles[item.tile]).expert();
@@ -86,11 +85,9 @@ __device__ __forceinline__ void bring_weights(const Args& args, const WeightMaps
   });
   for_each_fc2_slot(shared.fc2, group, [&](const Item& item) {
     const int expert = Tile(shared.tiles[item.tile]).expert();
-    uint64_t* arrived =
-        fill([&](Slot& slot, uint64_t* barrier) { copy_fc2_units(args, slot.fc2, barrier, item, expert, policies); });
-    if (tokens_in_ring) ptx::mbarrier_arrive(arrived);  // for the token warp: FC2's are not
+    fill([&](Slot& slot, uint64_t* arrived) { copy_fc2_units(args, slot.fc2, arrived, item, expert, policies); });
   });
-  if (position <= early) wait_for_grid();
+  if (position <= kGroupSlots) wait_for_grid();
 }
 
 }  // namespace cake_moe::sm90::experts

@@ -1,7 +1,7 @@
 #include "kernels/sm90/fc2/launch.h"
 
 #include "kernels/common/launch.h"
-#include "kernels/finalize/launch.h"
+#include "kernels/finalize/args.h"
 #include "kernels/sm90/fc2/kernel.cuh"
 #include "kernels/sm90/instances.h"
 

@@ -1,7 +1,7 @@
 #include "kernels/sm90/finalize_few/launch.h"
 
 #include "kernels/common/launch.h"
-#include "kernels/finalize/launch.h"
+#include "kernels/finalize/args.h"
 #include "kernels/sm90/finalize_few/kernel.cuh"
 
 namespace cake_moe::sm90::finalize_few {
