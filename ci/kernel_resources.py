@@ -141,11 +141,9 @@ def use_of(function: Function, neutral: dict[str, Neutral]) -> Use | None:
     """None for a kernel that no launch of the plan is of."""
     own = neutral.get(function.name)
     ring = neutral.get("cake_moe_finalize_ring")
-    few = function.name == "cake_moe_sm90_finalize_few"
-    stage = "finalize" if few or (own is not None and own is ring) else function.name.rsplit("_", 1)[-1]
+    stage = re.sub(r"^cake_moe_(sm\d+_)?|(?<=finalize)_\w+$", "", function.name)
     threads, paths = 0, []
-    plans = plans_of(function.arch)
-    for plan in plans[:1] if few else plans:  # up to which count the kernel for few serves is not the plan's choice
+    for plan in plans_of(function.arch):
         fused = plan["launches"][0]["stage"] == "experts"
         for launch in plan["launches"]:
             if launch["stage"] != stage or function.tokens not in (None, launch["tile_tokens"]):

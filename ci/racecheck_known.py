@@ -36,14 +36,14 @@ _FC2 = (
     "unit_arrived[slot]: completed by the copy's bytes and the producer's arrivals, readers wait for it"
 )
 _EXPERTS = (
-    "slot_consumed[slot]: a warp arrives after its reads, the producers wait for all before they refill the slot; "
-    "slot_arrived[slot]: completed by the copy's bytes and cp.async's arrival, readers wait for it"
+    "slot_consumed[slot]: a warp arrives after its reads, the producer waits for all before it refills the slot; "
+    "slot_arrived[slot]: completed by the copy's bytes, readers wait for it"
 )
 _HAND_OVER = (
     "sums_arrived: a warp arrives after it has written its half of the sums, its counterpart waits before it "
     "reads them; hidden_arrived and hidden_consumed[buffer]: the hidden warp arrives after it has written a tile, "
-    "consumers wait before and arrive after their reads; prepared: of few tokens, the warps that route and quantise "
-    "arrive when they have written, every reader waits"
+    "consumers wait before and arrive after their reads; prepared: the warps that route and quantise arrive when they "
+    "have written, every reader waits"
 )
 _SM100_EXPERTS = (
     "routing: the CTA's barrier in grid.barrier_arrive, which racecheck does not follow where a warp that has diverged "
@@ -55,11 +55,12 @@ _FINALIZE = (
 )
 KNOWN = [
     Known("cake_moe_sm90_experts", frozenset({"UBLKCP", "LDS"}), _EXPERTS),
-    Known("cake_moe_sm90_experts", frozenset({"LDGSTS", "LDSM"}), _EXPERTS),
     Known("cake_moe_sm90_experts", frozenset({"STS", "LDS"}), _HAND_OVER),
     Known("cake_moe_sm90_experts", frozenset({"STS", "LDSM"}), _HAND_OVER),
     Known("cake_moe_sm90_fc1", frozenset({"UBLKCP", "LDS"}), _FC1),
     Known("cake_moe_sm90_fc1", frozenset({"LDGSTS", "LDSM"}), _FC1),
+    Known("cake_moe_sm90_routed_fc1", frozenset({"UBLKCP", "LDS"}), _FC1),
+    Known("cake_moe_sm90_routed_fc1", frozenset({"LDGSTS", "LDSM"}), _FC1),
     Known("cake_moe_sm90_fc2", frozenset({"UBLKCP", "LDS"}), f"{_FC2}; its finalise: {_FINALIZE}"),
     Known("cake_moe_sm90_fc2", frozenset({"STS", "LDS"}), f"{_FC2}; its finalise: {_FINALIZE}"),
     Known("cake_moe_sm100_experts", frozenset({"STS", "LDS"}), _SM100_EXPERTS),

@@ -10,9 +10,10 @@ predicts for machines that were not at hand.
   the tensor core streams), and for every column of its MMAs what MMA and epilogue cost. Columns are the tile's rows
   padded to 8; on sm_90a each instance has a narrowest MMA.
 * y: written and read once, at the same rate.
-* p = 1.5: stream and compute overlap, but neither fully hides the other.
+* p = 4: stream and compute overlap; where they take as long, each gives way a little.
 
-Fitted are fixed, and the costs of a tile and a column of the two paths. A prediction takes fixed and p from the fit;
+Fitted are fixed, and the costs of a tile and a column; of calls with one launch for both GEMMs fixed and the cost of a
+tile, for their tiles are alike. A prediction takes fixed and p from the fit of the other calls;
 stream and y from the machine's nominal bandwidth and the H200's share of its own; the cost of a tile from 4096 bytes of
 weights an MMA at 128 bytes a clock of shared memory; the cost of a column from the warp instructions of an epilogue,
 counted in the PTX interpreter and issued as fast as on the H200.
@@ -39,7 +40,7 @@ from cake_moe.layout import EXPERTS, FC1_ROWS, FC2_ROWS, HIDDEN, INTERMEDIATE
 from cake_moe.testing.plans import weight_launches
 from cake_moe.testing.routings import make_routing
 
-OVERLAP = 1.5
+OVERLAP = 4
 COLUMN_GRAIN = 8
 STEPS_OF_TILE = (FC1_ROWS * HIDDEN + FC2_ROWS * INTERMEDIATE) // (128 * 64)
 """MMAs of 128 weight rows by K = 64."""
@@ -72,8 +73,8 @@ LAUNCH_SECONDS = {1: 3.5e-6, 2: 4.4e-6, 3: 5.6e-6, 4: 6.7e-6}
 
 @dataclass(frozen=True)
 class Work:
-    """launches of a call; whether its few tokens take one kernel of their own; touched experts; token tiles; columns of
-    their MMAs, of both GEMMs by their share of the arithmetic; rows."""
+    """launches of a call; whether one of them has both GEMMs and what precedes them; touched experts; token tiles; columns
+    of their MMAs, of both GEMMs by their share of the arithmetic; rows."""
 
     launches: int
     fused: bool
@@ -133,13 +134,13 @@ def planned_work(tokens: int, arch: str, sms: int, routing: str = "uniform") -> 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds: fixed; of a tile and of a column; of a tile and of a row on the fused path. read: bytes/s."""
+    """Seconds: fixed; of a tile and of a column; fixed and of a tile on the fused path. read: bytes/s."""
 
     fixed: float
     tile: float
     column: float
+    fused_fixed: float
     fused_tile: float
-    fused_row: float
     read: float
 
     def stream(self, work: Work) -> float:
@@ -147,23 +148,24 @@ class Costs:
 
     def compute(self, work: Work) -> float:
         if work.fused:
-            return work.tiles * self.fused_tile + work.rows * self.fused_row
+            return work.tiles * self.fused_tile
         return work.tiles * self.tile + work.columns * self.column
 
     def seconds(self, work: Work) -> float:
         """Of a call."""
         together = (self.stream(work) ** OVERLAP + self.compute(work) ** OVERLAP) ** (1 / OVERLAP)
         y = 2 * work.rows * HIDDEN * 2 / self.read
-        return LAUNCH_SECONDS[work.launches] + self.fixed + together + y
+        fixed = self.fused_fixed if work.fused else self.fixed
+        return LAUNCH_SECONDS[work.launches] + fixed + together + y
 
 
-_FIRST_GUESS = (20e-6, 0.15e-6, 0.015e-6, 0.5e-6, 0.05e-6)
+_FIRST_GUESS = (20e-6, 0.3e-6, 0.01e-6, 10e-6, 0.6e-6)
 _ROUNDS = 200
 
 
 def _costs(logs: NDArray[np.float64], read: float) -> Costs:
-    fixed, tile, column, fused_tile, fused_row = np.exp(logs).tolist()
-    return Costs(fixed, tile, column, fused_tile, fused_row, read)
+    fixed, tile, column, fused_fixed, fused_tile = np.exp(logs).tolist()
+    return Costs(fixed, tile, column, fused_fixed, fused_tile, read)
 
 
 def fit(works: Sequence[Work], measured: Sequence[float], read: float) -> Costs:
@@ -205,7 +207,7 @@ def predicted(machine: Machine, fitted: Costs) -> Costs:
     tile = STEPS_OF_TILE * WEIGHTS_OF_STEP / SHARED_BYTES_A_CLOCK / clocks
     epilogue = COLUMN_INSTRUCTIONS["sm_100a"] / issued_a_clock(fitted) / clocks
     column = max(epilogue, FLOP_PER_ROUTE / machine.mma_rate)
-    return Costs(fitted.fixed, tile, column, tile + COLUMN_GRAIN * column, 0.0, read)
+    return Costs(fitted.fixed, tile, column, fitted.fixed, tile + COLUMN_GRAIN * column, read)
 
 
 def measured_read(cases: Iterable[CaseResult]) -> float:
@@ -230,8 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(
         f"read {costs.read / 1e12:.2f} TB/s, fixed {1e6 * costs.fixed:.1f} us, a tile {1e9 * costs.tile:.0f} ns and a"
     )
-    print(f"column {1e9 * costs.column:.1f} ns of the whole GPU; fused: a tile {1e9 * costs.fused_tile:.0f} ns and")
-    print(f"a row {1e9 * costs.fused_row:.0f} ns; {issued_a_clock(costs):.1f} warp instructions a clock and SM\n")
+    print(f"column {1e9 * costs.column:.1f} ns of the whole GPU; fused: fixed {1e6 * costs.fused_fixed:.1f} us, a tile")
+    print(f"{1e9 * costs.fused_tile:.0f} ns; {issued_a_clock(costs):.1f} warp instructions a clock and SM\n")
     rows = []
     for case, work, time in zip(cases, works, times, strict=True):
         share = f"{1e6 * costs.stream(work):.0f}", f"{1e6 * costs.compute(work):.0f}"

@@ -169,7 +169,7 @@ class Sm90HalvesSum:
 
 CPU = LaneSum()
 SM100 = StepSum(step=64, group=16)  # tcgen05.mma of kind mxf4nvf4
-FUSED_TOKENS = 64  # the plan's path decode of sm_90a
+FUSED_TOKENS = 4  # the plan's path decode of sm_90a
 
 
 def accumulation_of(num_tokens: int, device: torch.device) -> Accumulation:

@@ -74,7 +74,7 @@ def test_a_row_that_does_not_fit_is_seen(cases: list[CaseResult], works: list[Wo
 
 
 def test_known_costs_are_found(works: list[Work]) -> None:
-    known = Costs(17e-6, 0.3e-6, 0.02e-6, 0.4e-6, 0.07e-6, 4.5e12)
+    known = Costs(17e-6, 0.3e-6, 0.02e-6, 9e-6, 0.5e-6, 4.5e12)
     found = fit(works, [known.seconds(work) for work in works], known.read)
     for name, value in vars(known).items():
         assert getattr(found, name) == pytest.approx(value, rel=0.01), name

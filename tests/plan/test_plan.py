@@ -33,8 +33,8 @@ SECTIONS = {
 SM90_ONLY, GPU_ONLY = ("x_half", "progress"), ("tiles", "tile_count")
 GPUS = ("sm_90a", "sm_100a", "sm_103a")
 SM100_LIMITS = (224, 544, 1216, 2752, 4352, 5984, 9280, 12416)
-SM90_LIMITS = (64, 288, 672, 960, 1312, 2048, 2880, 3584, 4736, 5312, 7040, 8448, 10240, 11264, 14080)
-SM90_FUSED = 32
+SM90_LIMITS = (4, 64, 256, 672, 960, 1312, 2048, 2880, 3584, 4736, 5312, 7040, 8448, 10240, 11264, 14080)
+SM90_FUSED = 4
 """Most tokens of the path whose first launch computes FC2, too."""
 EDGES = sorted(
     {1, 2, 3, 16, 63, 64, 65, 1023, 1024, 4095, 4096, 8191, 8192, 16383, 16384}

@@ -9,24 +9,26 @@ def without(stage: str, opcode: str, *codes: str) -> Fault:
     return Fault(f"{stage}_without_{opcode}", opcode, dropped, frozenset(codes), stage=stage)
 
 
-def changed(name: str, opcode: str, old: str, new: str, code: str, at: int = 0) -> Fault:
-    """One instruction spelled otherwise. The stage is the first word of the name."""
-    return Fault(name, opcode, respelled(old, new), frozenset({code}), at, name.split("_")[0])
+def changed(name: str, opcode: str, old: str, new: str, code: str, at: int = 0, stage: str = "") -> Fault:
+    """One instruction spelled otherwise. The stage is by default the first word of the name."""
+    return Fault(name, opcode, respelled(old, new), frozenset({code}), at, stage or name.split("_")[0])
 
 
 FUSED = [
-    without("experts", "bar.sync", "race", "uninitialised_read", "overwrite_in_flight"),
-    without("experts", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
-    without("experts", "red.release.gpu.global.add.s32", "deadlock"),
-    without("experts", "mbarrier.arrive.shared.b64", "deadlock"),
-    without("finalize", "griddepcontrol.wait", "race", "uninitialised_read"),
-]
-FEW = [
     without("experts", "bar.sync", "race", "uninitialised_read", "overwrite_in_flight"),
     without("experts", "mbarrier.arrive.shared.b64", "deadlock"),
     without("experts", "st.relaxed.gpu.global.u64", "deadlock"),
     without("experts", "st.global.v4.u32", "uninitialised_read"),  # the packets are not cleared
     without("finalize", "griddepcontrol.wait", "race", "uninitialised_read"),
+]
+ROUTED = [
+    without("routed_fc1", "bar.sync", "race", "uninitialised_read", "overwrite_in_flight", "invalid_mbarrier"),
+    without("routed_fc1", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
+    without("routed_fc1", "mbarrier.arrive.shared.b64", "deadlock"),
+    without("routed_fc1", "red.release.gpu.global.add.s32", "deadlock"),
+    without("routed_fc1", "fence.proxy.async;", "missing_proxy_fence"),
+    changed("grid_barrier_relaxed", "atom.add.release", "release", "relaxed", "race", stage="routed_fc1"),
+    changed("fc2_awaits_fc1_relaxed", "ld.acquire", "acquire", "relaxed", "race"),
 ]
 STAGED = [
     without("prologue", "bar.sync", "race", "uninitialised_read"),

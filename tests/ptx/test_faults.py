@@ -7,15 +7,15 @@ from functools import cache
 import pytest
 from ptx_cases import crowded, sparse
 from ptx_faults import Fault, Subject
-from sm90_faults import FEW as SM90_FEW
 from sm90_faults import FUSED as SM90_FUSED
+from sm90_faults import ROUTED as SM90_ROUTED
 from sm90_faults import STAGED as SM90_STAGED
 from sm90_faults import WIDE as SM90_WIDE
 from sm100_faults import FUSED, STAGED, TWO_ATOMS, TWO_SCALE_ATOMS
 
 FAULTS = {
-    "sm90_few": SM90_FEW,
     "sm90_fused": SM90_FUSED,
+    "sm90_routed": SM90_ROUTED,
     "sm90_staged": SM90_STAGED,
     "sm90_wide": SM90_WIDE,
     "sm100_fused": FUSED,
@@ -40,8 +40,8 @@ QUICK = {  # one of each kind for sm_100a; its others are long tests
 @cache
 def subject(name: str) -> Subject:
     subjects = {
-        "sm90_few": lambda: Subject(sparse(2, 3), "90a"),
-        "sm90_fused": lambda: Subject(sparse(5, 3), "90a"),
+        "sm90_fused": lambda: Subject(sparse(2, 3), "90a"),
+        "sm90_routed": lambda: Subject(sparse(5, 3), "90a"),
         "sm90_staged": lambda: Subject(sparse(65, 3), "90a"),
         "sm90_wide": lambda: Subject(sparse(321, 3), "90a"),
         "sm100_fused": lambda: Subject(sparse(2, 3), "100a"),

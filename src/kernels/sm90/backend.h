@@ -1,5 +1,5 @@
-// The sm_90a backend, chained by programmatic dependent launch: the fused experts kernel and finalise for few tokens,
-// else prologue (quantise and route), FC1, FC2 with finalise.
+// The sm_90a backend, chained by programmatic dependent launch: experts and a finalise for few tokens; prologue (quantise
+// and route), FC1, FC2 with finalise for many; the first two in one launch between.
 #pragma once
 
 #include "kernels/common/params.h"

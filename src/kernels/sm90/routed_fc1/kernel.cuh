@@ -30,12 +30,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kCtasPerSm)
     route::route_tokens(route, shared.route);
     __syncthreads();
   }
-  // The CTA that routes comes last.
   constexpr int kWarps = C::kThreads / 32;
+  const int ctas = gridDim.x, turn = ctas - 1 - static_cast<int>(blockIdx.x);  // the CTA that routes comes last
   const int warp = threadIdx.x / 32;
-  prologue::quantize_items(input, items, int{gridDim.x - 1 - blockIdx.x} * kWarps + warp, int{gridDim.x} * kWarps,
-                           shared.images[warp]);
-  ptx::fence_async();  // what the copies of others read, and shared memory that they are going to write
+  prologue::quantize_items(input, items, turn * kWarps + warp, ctas * kWarps, shared.images[warp]);
+  ptx::fence_async();  // shared memory that bulk copies are going to write
   cooperative_groups::this_grid().sync();
   ptx::grid_launch_dependents();
   fc1::init_barriers(shared.fc1);
