@@ -33,7 +33,7 @@ SECTIONS = {
 SM90_ONLY, GPU_ONLY = ("x_half", "progress"), ("tiles", "tile_count")
 GPUS = ("sm_90a", "sm_100a", "sm_103a")
 SM100_LIMITS = (224, 544, 1216, 2752, 4352, 5984, 9280, 12416)
-SM90_LIMITS = (4, 64, 256, 672, 960, 1312, 2048, 2880, 3584, 4736, 5312, 7040, 8448, 10240, 11264, 14080)
+SM90_LIMITS = (4, 64, 224, 672, 960, 1312, 2048, 2880, 3584, 4736, 5312, 7040, 8448, 10240, 11264, 14080)
 SM90_FUSED = 4
 """Most tokens of the path whose first launch computes FC2, too."""
 EDGES = sorted(
@@ -176,7 +176,8 @@ def test_shapes_of_the_sm90_kernels(sm_count: int) -> None:
     instances = {
         "experts": {(128, 8): 672},
         "routed_fc1": {(128, 8): 320},
-        "fc1": {(128, 8): 320} | {(256, tile): 640 for tile in (16, 24, 32, 48, 64, 80, 96, 112, 128)},
+        "fc1": {(128, 8): 320} | {(384, tile): 896 for tile in (16, 24, 32, 48)}
+        | {(256, tile): 640 for tile in (64, 80, 96, 112, 128)},
         "fc2": {(128, tile): 288 for tile in (8, 112, 128)}
         | {(256, tile): 640 for tile in (16, 24, 32, 48, 64, 80, 96)},
     }

@@ -13,7 +13,8 @@ struct Config {
   static constexpr int kFineColumns = kTokens > 48 ? kTokens - 40 : 8;
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
-  static constexpr int kConsumers = kWide ? 4 : 2;  // warpgroups of 64 weight rows; several cover for each other
+  // Of 64 weight rows each; they cover for each other. As many as divide the rows and as registers allow.
+  static constexpr int kConsumers = !kWide ? 2 : kTokens <= 48 ? 6 : 4;
   static constexpr int kTileRows = 64 * kConsumers;
   static constexpr int kRowBlocks = kFc1Rows / kTileRows;  // units of a token tile
   static constexpr int kTokenWarps = kWide ? 3 : 1;        // producers; one more warp brings weights
@@ -21,27 +22,29 @@ struct Config {
   static constexpr int kConsumerThreads = kConsumers * 128;
   static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;
   static constexpr int kCtasPerSm = kWide ? 1 : 2;
-  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 112;  // kWide only
-  static constexpr int kLaunchRegisters = 96;                              // the compiler's share before they move
+  static constexpr int kProducerRegisters = kConsumers == 6 ? 24 : 32;  // kWide only, as the next one
+  static constexpr int kConsumerRegisters = kConsumers == 6 ? 80 : 112;
+  static constexpr int kLaunchRegisters = kConsumers == 6 ? 72 : 96;  // the compiler's share before they move
 
   // Weights of the next segment are read while one is multiplied, where registers allow.
   static constexpr bool kWordsAhead = kTokens <= 96;
 
-  static constexpr int kFragments = kTokens <= 64 ? 2 : 1;  // of a warpgroup in flight, as registers allow
+  // Fragments of a warpgroup in flight, as registers allow.
+  static constexpr int kFragments = kTokens <= 32 || kTokens == 64 ? 2 : 1;
 
   // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
   // ring of their own.
   static constexpr int kStageK = 256;
   static constexpr int kStages = kHidden / kStageK;
   static constexpr int kSegments = kStageK / 64;
+  static constexpr int kBoxRows = kTileRows > 256 ? kTileRows / 2 : kTileRows;  // of a copy of weights
   static constexpr int kWeightBytes = kTileRows * kStageK / 2;
   static constexpr int kScaleBlockBytes = 128 * kStageK / kGroup;  // of 128 rows, contiguous in memory
   static constexpr int kScaleBytes = kTileRows / 128 * kScaleBlockBytes;
   static constexpr int kStageBytes = kWeightBytes + kScaleBytes;
   static constexpr int kSegmentBytes = kTokens * 128;  // tokens of K = 64
   static constexpr int kTokenBytes = kSegments * kSegmentBytes;
-  static constexpr int kGroupsOfWarp = (kTokens / 8 + kTokenWarps - 1) / kTokenWarps;  // of 8 token rows, a producer's
-  static constexpr int kOffsets = (kGroupsOfWarp + 3) / 4;                             // registers for their addresses
+  static constexpr int kSetsOfWarp = (kTokens / 4 + kTokenWarps - 1) / kTokenWarps;  // of 4 token rows, a producer's
 
   // The epilogue exchanges a few tokens of a warpgroup's 32 features at a time.
   static constexpr int kPassTokens = kTokens < 16 ? 8 : 16;

@@ -22,7 +22,7 @@ const char* run_instance(const MoeParams& params, const Args& args, const Launch
   if (stage.tile_rows != C::kTileRows || stage.threads != C::kThreads) return kMismatch;
   CUtensorMap weights;
   if (const char* error = encode_byte_map(&weights, params.fc1_weights, kFc1RowBytes, int64_t{kExperts} * kFc1Rows,
-                                          C::kStageK / 2, C::kTileRows)) {
+                                          C::kStageK / 2, C::kBoxRows)) {
     return error;
   }
   const LaunchShape shape = {.grid = static_cast<int>(stage.grid),

@@ -24,7 +24,11 @@ __device__ __forceinline__ void produce_weights(const Args& args, const CUtensor
       uint64_t* arrived = &shared.weights_arrived[at.slot];
       ptx::mbarrier_wait(&shared.weights_consumed[at.slot], at.phase ^ 1);
       ptx::mbarrier_arrive_expect(arrived, C::kStageBytes);
-      ptx::tensor_copy_2d(slot.codes, &map, stage * (C::kStageK / 2), row, arrived, policy);
+#pragma unroll
+      for (int b = 0; b < C::kTileRows; b += C::kBoxRows) {
+        ptx::tensor_copy_2d(slot.codes + b * kSwizzleRowBytes, &map, stage * (C::kStageK / 2), row + b, arrived,
+                            policy);
+      }
 #pragma unroll
       for (int b = 0; b < C::kScaleBytes / C::kScaleBlockBytes; ++b) {
         ptx::bulk_copy(slot.scales + b * C::kScaleBlockBytes,
@@ -36,54 +40,38 @@ __device__ __forceinline__ void produce_weights(const Args& args, const CUtensor
   });
 }
 
-// A warp's share of a stage: every kTokenWarps-th group of eight rows, 512 bytes of a row an instruction. `offsets`
-// holds the bytes of its rows in x_half, four groups a register; `target` is the shared address of the lane's piece of
-// its first row.
-template <typename C>
-__device__ __forceinline__ void gather_tokens(const uint8_t* source, const uint32_t (&offsets)[C::kOffsets],
-                                              uint32_t target, int rows) {
-  constexpr int kTogether = 4;
-#pragma unroll
-  for (int group = 0; group < C::kGroupsOfWarp; ++group) {
-    const int first = 8 * C::kTokenWarps * group;
-    if (first >= rows) break;
-#pragma unroll
-    for (int batch = 0; batch < 8; batch += kTogether) {
-      uint32_t from[kTogether];
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        from[i] = __shfl_sync(~0u, offsets[group / 4], group % 4 * 8 + batch + i);
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        const int row = batch + i;
-        if (first + row >= rows) continue;
-        ptx::cp_async_16((target ^ row * 16) + (first + row) * kSwizzleRowBytes, source + from[i]);
-      }
-    }
-  }
-}
-
-// By kTokenWarps warps.
+// By kTokenWarps warps, which take sets of four rows in turn. A lane has a piece of one of them in every segment, so
+// that its addresses in x_half and in a slot differ by constants.
 template <typename C>
 __device__ __forceinline__ void produce_tokens(const Args& args, Shared<C>& shared, int warp, int units) {
-  const int lane = threadIdx.x % 32;
-  const uint32_t own = lane / 8 * C::kSegmentBytes + swizzled_byte(8 * warp, lane % 8);
+  constexpr int kSetRows = 4, kStep = kSetRows * C::kTokenWarps;  // from a warp's set to its next one
+  constexpr uint32_t kAbsent = ~0u;
+  const int row = kSetRows * warp + threadIdx.x % 32 / 8, piece = threadIdx.x % 8;
+  const uint32_t places[] = {swizzled_byte(row, piece), swizzled_byte(row + kStep, piece)};
   RingPosition<C::kTokenSlots> at;
   for_each_unit<C>(args, units, [&](const Unit& u) {
-    const int rows = u.rows - 8 * warp;
-    uint32_t offsets[C::kOffsets];
+    const int left = u.rows - row;
+    uint32_t offsets[C::kSetsOfWarp];
 #pragma unroll
-    for (int k = 0; k < C::kOffsets; ++k) {
-      const int row = 8 * C::kTokenWarps * (4 * k + lane / 8) + lane % 8;
-      const int32_t* route = args.row_route + u.first_row + 8 * warp + row;
-      offsets[k] = row < rows ? __ldcg(route) / kTopK * (kHidden * 2) : 0;
+    for (int set = 0; set < C::kSetsOfWarp; ++set) {
+      const int32_t* route = &args.row_route[u.first_row + row + set * kStep];
+      offsets[set] = set * kStep < left ? __ldcg(route) / kTopK * (kHidden * 2) + 16 * piece : kAbsent;
     }
-    const uint8_t* source = args.x_half + lane * 16;
+    const uint8_t* source = args.x_half;
 #pragma unroll 1
     for (int stage = 0; stage < C::kStages; ++stage) {
       ptx::mbarrier_wait(&shared.tokens_consumed[at.slot], at.phase ^ 1);
-      gather_tokens<C>(source, offsets, ptx::shared_address(shared.tokens[at.slot]) + own, rows);
+      const uint32_t slot = ptx::shared_address(shared.tokens[at.slot]);
+#pragma unroll
+      for (int set = 0; set < C::kSetsOfWarp; ++set) {
+        if (offsets[set] == kAbsent) continue;
+        const uint8_t* from = source + offsets[set];
+        const uint32_t to = slot + places[set % 2] + set / 2 * (2 * kStep * kSwizzleRowBytes);
+#pragma unroll
+        for (int segment = 0; segment < C::kSegments; ++segment) {
+          ptx::cp_async_16(to + segment * C::kSegmentBytes, from + segment * kSwizzleRowBytes);
+        }
+      }
       ptx::cp_async_arrive(&shared.tokens_arrived[at.slot]);
       source += C::kStageK * 2;
       at.advance();
