@@ -80,10 +80,18 @@ void Checks::region_added(Region& region) {
 void Checks::grid_start(Grid& grid) {
   if (tracks_order() && grid.ctas() > kMaxCtaSerial - next_serial_)
     throw std::invalid_argument("more than 2^20 CTAs in one run with checks=full");
-  GridRecord record{next_serial_, next_serial_, next_serial_};
+  GridRecord& record = grids_[grid.index];
+  record.first_serial = next_serial_;
   const auto earlier = grids_.find(grid.index - 1);
-  if (grid.config.pdl && earlier != grids_.end()) record.floor = earlier->second.passed_on;
-  grids_[grid.index] = record;
+  if (grid.config.pdl && earlier != grids_.end()) {
+    const GridRecord& before = earlier->second;
+    const View passed_on = before.passed_on.value_or(before.start);
+    // What one cluster knows of itself need not be visible beyond it.
+    record.start = before.clusters > 1 ? passed_on : before.start;
+    record.start.raise_floor(passed_on.generic.floor());
+  } else {
+    record.start.raise_floor(next_serial_);
+  }
   next_serial_ += static_cast<uint32_t>(grid.ctas());
 }
 
@@ -93,7 +101,7 @@ void Checks::grid_end(Grid& grid) {
   // all that follow, too.
   uint32_t needed = 0;
   for (const auto& [index, record] : grids_) {
-    needed = record.floor;
+    needed = record.start.generic.floor();
     if (!record.ended) break;
   }
   std::erase_if(ctas_, [&](const auto& item) { return item.first < needed; });
@@ -108,6 +116,7 @@ void Checks::cta_start(Cta& cta) {
   CtaRecord& made = record(cta);
   made.grid = cta.grid;
   made.linear = cta.linear;
+  if (cta.rank == 0) ++grids_.at(cta.grid->index).clusters;
 }
 
 void Checks::cta_end(Cta& cta) {
@@ -153,16 +162,27 @@ void Checks::warp_start(Warp& warp) {
   CtaRecord& cta = record(warp.cta);
   warp.agent.id = agent_id(serial, static_cast<uint32_t>(cta.parties.size()));
   cta.parties.push_back({.is_warp = true, .warp = static_cast<uint16_t>(warp.index)});
-  auto state = std::make_unique<WarpState>(warp.agent.id, domains_of(warp));
-  state->clock.raise_floor(grids_.at(warp.cta.grid->index).floor);
-  warp.agent.state = std::move(state);
+  const View& start = grids_.at(warp.cta.grid->index).start;
+  warp.agent.state = std::make_unique<WarpState>(warp.agent.id, start, domains_of(warp));
 }
 
-// The next launch starts after every CTA has let it: what each of them had waited for by then is past for it, too.
+// The next launch starts after every CTA has let it: what each of them knew by then is past for it, too. Any of a CTA's
+// warps may be the first to do so: all count.
 void Checks::launched_dependents(Cta& cta, Warp* warp) {
+  const uint32_t next = cta.grid->index + 1;
+  if (!tracks_order() || next == machine_.grids.size() || !machine_.grids[next]->config.pdl) return;
   GridRecord& grid = grids_.at(cta.grid->index);
-  const uint32_t waited = warp != nullptr && tracks_order() ? state_of(*warp).clock.seen().generic.floor() : grid.floor;
-  grid.passed_on = std::min(grid.passed_on, waited);
+  View known = grid.start;
+  if (warp != nullptr) {
+    WarpClock& clock = state_of(*warp).clock;
+    known = clock.seen();
+    known.generic.raise(clock.step());
+  }
+  if (grid.passed_on) {
+    grid.passed_on->meet(known);
+  } else {
+    grid.passed_on = known;
+  }
 }
 
 void Checks::grid_dependency(Warp& warp, Grid&) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -114,8 +115,9 @@ class Checks final : public Checker {
   };
   struct GridRecord {
     uint32_t first_serial = 0;
-    uint32_t floor = 0;      // what lies below is past for all of the grid
-    uint32_t passed_on = 0;  // and for the next one, if it starts beside this one
+    View start;                     // what is past for all of the grid
+    std::optional<View> passed_on;  // and for the next one, if it starts beside this one
+    uint64_t clusters = 0;          // that have started
     bool ended = false;
   };
   CtaRecord& record(const Cta& cta);

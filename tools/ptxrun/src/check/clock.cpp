@@ -40,6 +40,15 @@ Shared<Clock::Block> Clock::block_join(const Shared<Block>& a, const Shared<Bloc
   return joined;
 }
 
+Shared<Clock::Block> Clock::block_meet(const Shared<Block>& a, const Shared<Block>& b) {
+  if (a == b || block_covers(*b, *a)) return a;
+  if (block_covers(*a, *b)) return b;
+  Shared<Block> met(new Block);
+  met->clocks.resize(std::min(a->clocks.size(), b->clocks.size()));
+  for (size_t i = 0; i < met->clocks.size(); ++i) met->clocks[i] = std::min(a->clocks[i], b->clocks[i]);
+  return met;
+}
+
 bool Clock::covers(const Clock& other) const {
   if (!other.data_ || data_ == other.data_) return true;
   if (!data_ || data_->floor < other.data_->floor) return false;
@@ -99,6 +108,30 @@ void Clock::join(const Clock& other) {
     }
   }
   data_ = std::move(joined);
+}
+
+void Clock::meet(const Clock& other) {
+  if (other.covers(*this)) return;
+  if (covers(other)) {
+    data_ = other.data_;
+    return;
+  }
+  const bool lower = data_->floor <= other.data_->floor;
+  const Data& low = lower ? *data_ : *other.data_;
+  const Data& high = lower ? *other.data_ : *data_;
+  Shared<Data> met(new Data);
+  met->floor = low.floor;
+  auto b = high.blocks.begin();
+  for (const Item& a : low.blocks) {
+    if (a.serial < high.floor) {
+      met->blocks.push_back(a);
+      continue;
+    }
+    while (b != high.blocks.end() && b->serial < a.serial) ++b;
+    if (b == high.blocks.end()) break;
+    if (b->serial == a.serial) met->blocks.push_back(Item{a.serial, block_meet(a.block, b->block)});
+  }
+  data_ = std::move(met);
 }
 
 }  // namespace ptxrun::check

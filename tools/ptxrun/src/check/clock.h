@@ -82,6 +82,8 @@ class Clock {
   // Everything that CTAs below `serial` ever do is covered.
   void raise_floor(uint32_t serial);
   void join(const Clock& other);
+  // What the other does not cover, too, is forgotten.
+  void meet(const Clock& other);
 
  private:
   struct Block {
@@ -99,6 +101,7 @@ class Clock {
   };
   static bool block_covers(const Block& block, const Block& other);
   static Shared<Block> block_join(const Shared<Block>& a, const Shared<Block>& b);
+  static Shared<Block> block_meet(const Shared<Block>& a, const Shared<Block>& b);
   Shared<Data> data_;
 };
 

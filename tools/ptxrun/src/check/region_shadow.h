@@ -23,7 +23,7 @@ struct WarpState : AgentState {
   WarpClock clock;
   Domains domains;
   FenceState fences;
-  WarpState(AgentId id, const Domains& domains) : clock(id), domains(domains) {}
+  WarpState(AgentId id, const View& seen, const Domains& domains) : clock(id, seen), domains(domains) {}
 };
 
 }  // namespace ptxrun::check

@@ -26,6 +26,14 @@ struct View {
     tcgen05.join(other.tcgen05);
     executed.join(other.executed);
   }
+  void meet(const View& other) {
+    generic.meet(other.generic);
+    async_shared.meet(other.async_shared);
+    async_global.meet(other.async_global);
+    tensormap.meet(other.tensormap);
+    tcgen05.meet(other.tcgen05);
+    executed.meet(other.executed);
+  }
   void raise_floor(uint32_t serial) {
     for (Clock* clock : {&generic, &async_shared, &async_global, &tensormap, &tcgen05, &executed}) {
       clock->raise_floor(serial);
@@ -39,7 +47,7 @@ enum class FenceSpace : uint8_t { All, Shared, Global };
 // Clocks of a warp.
 class WarpClock {
  public:
-  explicit WarpClock(AgentId id) : self_{id, 1} {}
+  explicit WarpClock(AgentId id, const View& seen = View()) : self_{id, 1}, seen_(seen) {}
 
   Epoch self() const { return self_; }
   const View& seen() const { return seen_; }

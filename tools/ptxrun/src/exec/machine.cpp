@@ -237,8 +237,9 @@ void Machine::note_bytes_in_flight(Cta& cta, int64_t change) {
 }
 
 void Machine::cta_launched_dependents(Cta& cta, Warp* warp) {
-  if (std::exchange(cta.launched_dependents, true)) return;
-  checker->launched_dependents(cta, warp);
+  const bool again = std::exchange(cta.launched_dependents, true);
+  if (!again || warp != nullptr) checker->launched_dependents(cta, warp);
+  if (again) return;
   ++cta.grid->ctas_launched_dependents;
 }
 

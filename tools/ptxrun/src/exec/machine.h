@@ -81,7 +81,7 @@ class Machine {
 
   void warp_ready(Warp& warp) { ready_clusters_.insert(warp.cta.cluster); }
   void warp_backed_off(Warp& warp) { backed_off_.push_back(&warp); }
-  // By a warp of it, or by its end.
+  // By a warp of it, or by its end (nullptr).
   void cta_launched_dependents(Cta& cta, Warp* warp);
   void warp_exited(Warp& warp);
   void halt(const std::string& reason);

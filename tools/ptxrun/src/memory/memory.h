@@ -82,7 +82,7 @@ class Checker {
   virtual void access(const Access&, Region&, uint64_t /*offset*/, uint64_t /*bytes*/) {}
   // fence{.acq_rel,.sc}, membar: order among generic accesses at the scope.
   virtual void fence(Warp&, Scope, Order) {}
-  // The CTA lets the next launch start, by this warp or (nullptr) by its end.
+  // The CTA lets the next launch start, by this warp (each that does so) or, if none did, by its end (nullptr).
   virtual void launched_dependents(Cta&, Warp*) {}
   // griddepcontrol.wait has returned: the earlier grid's writes are visible.
   virtual void grid_dependency(Warp&, Grid& /*earlier*/) {}

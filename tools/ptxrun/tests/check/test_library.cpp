@@ -81,6 +81,35 @@ void test_clocks() {
   CHECK(Clock().covers(Epoch{}) && !Clock().covers(Epoch{kA, 1}));
 }
 
+void test_what_both_clocks_know() {
+  const AgentId d = agent_id(5, 0);
+  Clock x, y;
+  x.raise({kA, 3});
+  x.raise({kB, 5});
+  x.raise({kC, 1});
+  y.raise({kA, 4});
+  y.raise({kB, 2});
+  y.raise({d, 1});
+  Clock z = x;
+  z.meet(y);
+  CHECK(z.get(kA) == 3 && z.get(kB) == 2 && z.get(kC) == 0 && z.get(d) == 0 && x.get(kB) == 5);
+  CHECK(x.covers(z) && y.covers(z));
+  y.raise_floor(3);
+  for (const bool swapped : {false, true}) {
+    z = swapped ? y : x;
+    z.meet(swapped ? x : y);
+    CHECK(z.floor() == 0 && z.get(kB) == 5 && z.get(kC) == 1 && z.get(d) == 0);
+  }
+  x.raise_floor(2);
+  x.raise({d, 7});
+  x.meet(y);
+  CHECK(x.floor() == 2 && x.get(kC) == 1 && x.get(d) == 1 && y.get(kC) == UINT32_MAX);
+  y.meet(Clock());
+  CHECK(y.empty());
+  y.meet(x);
+  CHECK(y.empty());
+}
+
 void test_races_of_warps() {
   World w;
   CHECK(w.write(w.a, 0, 64) == 0);
@@ -308,6 +337,7 @@ void time_scaling() {
 
 int main(int argc, char** argv) {
   test_clocks();
+  test_what_both_clocks_know();
   test_races_of_warps();
   test_bytes_of_one_cell();
   test_many_readers();
