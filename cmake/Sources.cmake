@@ -65,14 +65,12 @@ macro(cake_declare_cuda_kernels)
     ARCHS 100a 103a
     SOURCES src/kernels/finalize/launch.cu)
   cake_cuda_kernels(sm90
-    KERNELS cake_moe_sm90_experts cake_moe_sm90_fc1 cake_moe_sm90_fc2 cake_moe_sm90_finalize_few
-      cake_moe_sm90_routed_fc1
+    KERNELS cake_moe_sm90_experts cake_moe_sm90_fc1 cake_moe_sm90_fc2 cake_moe_sm90_routed_fc1
     ARCHS 90a
     SOURCES
       src/kernels/sm90/experts/launch.cu
       src/kernels/sm90/fc1/launch.cu
       src/kernels/sm90/fc2/launch.cu
-      src/kernels/sm90/finalize_few/launch.cu
       src/kernels/sm90/routed_fc1/launch.cu)
   cake_cuda_kernels(sm100
     KERNELS cake_moe_sm100_experts

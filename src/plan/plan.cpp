@@ -56,10 +56,11 @@ class Builder {
         add_experts();
         break;
       case Shape::kFused:
+      case Shape::kWhole:
         add_experts();
         break;
     }
-    if (row_.shape != Shape::kPrologue && row_.shape != Shape::kRouted) add_finalize();
+    if (row_.shape == Shape::kStaged || row_.shape == Shape::kPooled || row_.shape == Shape::kFused) add_finalize();
     return plan_;
   }
 

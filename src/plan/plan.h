@@ -17,7 +17,7 @@ enum class Stage : uint8_t {
   kRoutedFc1,  // quantise, route and FC1 in one launch
   kFc1,        // FC1, SiTU, requantise -> hq, hs
   kFc2,        // FC2 -> y; on a GPU also y -> output
-  kExperts,    // FC1 and FC2 in one launch; without a prologue it routes and quantises, too
+  kExperts,    // FC1 and FC2 in one launch; without a prologue it routes and quantises, too; alone it does everything
   kFinalize,   // y -> output
 };
 const char* stage_name(Stage stage);

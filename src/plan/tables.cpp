@@ -17,7 +17,7 @@ constexpr GemmShape kSix = {384, 896, 1}, kFour = {256, 640, 1}, kTwoFc2 = {128,
 // A token tile is the smallest that holds an expert's rows of a uniform routing, M * 16 / 896 on average, or an equal
 // share of them where one tile cannot. The limits are where the measured times cross.
 constexpr PathRow kSm90Rows[] = {
-    {kFewTokens, "decode", Shape::kFused, 8, kDecode, kDecode, Pool::kStatic,
+    {kFewTokens, "decode", Shape::kWhole, 8, kDecode, kDecode, Pool::kStatic,
      "latency decides: no CTA waits for another one's quantising or routing"},
     {kTwoLaunchTokens, "routed_8", Shape::kRouted, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 1.1 rows an expert"},
     {224, "weight_bound_8", Shape::kPrologue, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 4 rows an expert"},

@@ -15,6 +15,7 @@ enum class Shape : uint8_t {
   kRouted,    // quantise, route and FC1 together, FC2 and finalise together
   kPooled,    // quantise and route together, FC1 and FC2 in one launch, finalise
   kFused,     // quantise, route, FC1 and FC2 in one launch, finalise
+  kWhole,     // everything in one launch
 };
 
 // Who hands out the work items of the launch that computes FC2.
@@ -35,7 +36,7 @@ struct PathRow {
   const char* path;
   Shape shape;
   int tile_tokens;  // rows of one expert a tile covers
-  GemmShape fc1;    // of kPooled and kFused: the launch that holds both
+  GemmShape fc1;    // of kPooled, kFused and kWhole: the launch that holds both
   GemmShape fc2;
   Pool fc2_pool;
   const char* why;
@@ -49,7 +50,7 @@ inline constexpr int kTwoLaunchTokens = 64;
 // Most tokens of sm_100a's fused path (kFused): a CTA finds its work in at most 1024 ids by itself.
 inline constexpr int kFusedTokens = 64;
 
-// Most tokens of sm_90a's: every CTA quantises all of them, a thread routes one route.
+// Most tokens of sm_90a's one launch (kWhole): every CTA quantises all of them, a thread routes one route.
 inline constexpr int kFewTokens = 4;
 
 // The GPU's prologue: CTAs of one cluster route, the others quantise.

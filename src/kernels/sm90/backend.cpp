@@ -4,7 +4,6 @@
 #include "kernels/sm90/experts/launch.h"
 #include "kernels/sm90/fc1/launch.h"
 #include "kernels/sm90/fc2/launch.h"
-#include "kernels/sm90/finalize_few/launch.h"
 #include "kernels/sm90/routed_fc1/launch.h"
 
 namespace cake_moe::sm90 {
@@ -21,7 +20,7 @@ int tile_tokens_of(const Plan& plan) {
 }  // namespace
 
 const char* load_kernels() {
-  for (const auto load : {experts::load, prologue::load, fc1::load, routed_fc1::load, fc2::load, finalize_few::load}) {
+  for (const auto load : {experts::load, prologue::load, fc1::load, routed_fc1::load, fc2::load}) {
     if (const char* error = load()) return error;
   }
   return nullptr;
@@ -40,8 +39,6 @@ const char* run_launch(const MoeParams& params, const Plan& plan, int index, voi
       return fc1::run(params, plan, stage, stream);
     case Stage::kFc2:
       return fc2::run(params, plan, stage, stream);
-    case Stage::kFinalize:
-      return finalize_few::run(params, plan, stage, stream);
     default:
       return "sm_90a: the plan has a stage without a kernel";
   }

@@ -1,4 +1,4 @@
-// The sm_90a backend, chained by programmatic dependent launch: experts and a finalise for few tokens; prologue (quantise
+// The sm_90a backend, chained by programmatic dependent launch: experts for few tokens; prologue (quantise
 // and route), FC1, FC2 with finalise for many; the first two in one launch between.
 #pragma once
 

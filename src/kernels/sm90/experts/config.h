@@ -1,5 +1,4 @@
-// Numbers of the experts kernel: the whole call of few tokens but the finalise, one CTA an SM, token tiles of at most 8
-// rows.
+// Numbers of the experts kernel: the whole call of few tokens, one CTA an SM, token tiles of at most 8 rows.
 #pragma once
 
 #include "kernels/sm90/fc2/config.h"
@@ -14,8 +13,8 @@ inline constexpr int kMaxRoutes = kMaxTokens * kTopK;
 inline constexpr int kTokens = 8;  // most rows of a token tile
 inline constexpr int kMaxCtas = 1024;
 
-// Warps: one that brings FC2's tokens, two groups of consumers, for each of them one that brings weights, and two for
-// what nobody waits for. Thread 0, which polls the grid barrier for the CTA, belongs to the first: it has nothing else
+// Warps: one that brings FC2's tokens, two groups of consumers, for each of them one that brings weights, and two that
+// finalise. Thread 0, which polls the grid barrier for the CTA, belongs to the first: it has nothing else
 // to do.
 inline constexpr int kGroups = 2;
 inline constexpr int kGroupWarps = 8;

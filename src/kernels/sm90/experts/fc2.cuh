@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/ptx/relaxed.cuh"
 #include "kernels/sm90/experts/args.h"
 #include "kernels/sm90/experts/shared.cuh"
 #include "kernels/sm90/fc2/epilogue.cuh"
@@ -53,10 +54,12 @@ __device__ __forceinline__ void consume_fc2(const Args& args, Shared& shared, in
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.slot_consumed[group][ring.slot]);
     if (active) {
-      fc2::store_subtile<Fc2>(args.fc2, make_int4(tile.expert(), tile.first_row(), tile.rows(), 0), factor,
-                              (item.unit + unit) * kFc2UnitRows, acc);
+      fc2::store_subtile<Fc2, kTokens>(args.fc2, make_int4(tile.expert(), tile.first_row(), tile.rows(), 0), factor,
+                                       (item.unit + unit) * kFc2UnitRows, acc,
+                                       [](uint32_t* word, uint32_t pair) { ptx::store_relaxed(word, pair); });
     }
   });
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.stored);
 }
 
 }  // namespace cake_moe::sm90::experts

@@ -1,4 +1,4 @@
-// Quantise, route, FC1, SiTU, requantise and FC2 in one cooperative launch, for few tokens.
+// The whole call in one cooperative launch, for few tokens.
 //
 // Every CTA quantises and routes all of them for itself and takes a contiguous share of FC1's and of FC2's units. The
 // rings of weights run from FC1 into FC2: FC2's first weights arrive while FC1 still computes.
@@ -8,13 +8,14 @@
 //   weight warp           <-- slot_consumed[slot] -----  its group    (one arrival a warp)
 //   one group             --- sums_arrived ----------->  the other    (a warp's half of FC1's sums, to its counterpart)
 //   FC1 warps             --- packets ---------------->  hidden warps of all CTAs
+//   FC2 warps             --- y ---------------------->  spare warps of all CTAs   (which finalise)
 //   hidden warp           --- hidden_arrived[buffer] ->  consumers    (FC2's tokens of one tile)
 //   hidden warp           <-- hidden_consumed[buffer] -  consumers
 //
-// Hidden values say by themselves that they have been written. Their packets are cleared first, for the workspace's
-// contents are undefined on entry, and what orders that before their use is the grid barrier, whose state belongs to
-// the driver: CTAs arrive at their start and wait when the rings' first weights are under way. The waits for other CTAs
-// need all of them resident: the launch is cooperative.
+// Packets and y say by themselves that they have been written. They are marked first, for the workspace's contents are
+// undefined on entry, and what orders that before their use is the grid barrier, whose state belongs to the driver:
+// CTAs arrive at their start and wait when the rings' first weights are under way. The waits for other CTAs need all of
+// them resident: the launch is cooperative.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -23,6 +24,7 @@
 
 #include "kernels/sm90/experts/fc1.cuh"
 #include "kernels/sm90/experts/fc2.cuh"
+#include "kernels/sm90/experts/finalize.cuh"
 #include "kernels/sm90/experts/packets.cuh"
 #include "kernels/sm90/experts/route.cuh"
 #include "kernels/sm90/experts/tokens.cuh"
@@ -43,6 +45,7 @@ __device__ __forceinline__ void init_barriers(Shared& shared) {
     ptx::mbarrier_init(&shared.hidden_consumed[buffer], kConsumerWarps);
   }
   ptx::mbarrier_init(&shared.prepared, kConsumerWarps + kGroups);
+  ptx::mbarrier_init(&shared.stored, kConsumerWarps);
   ptx::mbarrier_init_fence();
 }
 
@@ -69,13 +72,12 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), consumer = warp - kConsumerWarp;
   const bool is_consumer = warp >= kConsumerWarp && warp < kWeightWarp;
   const bool is_weight = warp >= kWeightWarp && warp < kSpareWarp;
-  ptx::grid_launch_dependents();
   const int32_t id = is_weight ? load_id(args.route) : kNoRoute;  // requested before anything waits
   if (threadIdx.x == 32 * kWeightWarp) {
     for (const CUtensorMap& map : maps.of_units) ptx::prefetch_tensor_map(&map);
     init_barriers(shared);
   }
-  clear_packets(args);
+  mark_unwritten(args);
   GridBarrier grid;
   const auto wait_for_grid = [&grid] { grid.wait(); };
   if (is_weight) {
@@ -98,6 +100,7 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     consume_fc2(args, shared, consumer, position);
   } else {
     write_expert_offsets(args.route, shared);
+    finalize_tokens(args, shared, warp - kSpareWarp);
   }
 }
 

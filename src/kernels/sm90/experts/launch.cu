@@ -2,6 +2,7 @@
 
 #include "kernels/common/launch.h"
 #include "kernels/common/tensor_map.h"
+#include "kernels/finalize/args.h"
 #include "kernels/sm90/experts/kernel.cuh"
 
 namespace cake_moe::sm90::experts {
@@ -53,7 +54,7 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .hs = args.fc1.hs,
       .y = section<uint16_t>(params, plan, Section::kY),
       .progress = nullptr,
-      .finalize = {},
+      .finalize = finalize::args_of(params, plan),
       .num_tokens = params.num_tokens,
   };
   args.packets = section<Packet>(params, plan, Section::kXHalf);

@@ -1,5 +1,6 @@
-// How hidden values get from the CTAs that compute FC1 to those that compute FC2: a block's codes and scale
-// in two words, each of which says by a bit that it has been written. No count, fence or second read lies between.
+// What CTAs hand to each other in words that say by themselves that they have been written: no count, fence or second
+// read lies between. FC1's hidden values to FC2: a block's codes and scale in two words, a bit of each is set. FC2's y
+// to the finalise: pairs of bf16.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,21 @@ __device__ __forceinline__ Packet* packet_of(const Args& args, int row, int bloc
   return args.packets + row * kFc2Groups + block;
 }
 
-// Before the grid barrier, by whole CTAs: the last ones, which have the least to do.
-__device__ __forceinline__ void clear_packets(const Args& args) {
-  const int packets = args.route.num_tokens * kTopK * kFc2Groups;
-  for (int i = (gridDim.x - 1 - blockIdx.x) * kThreads + threadIdx.x; i < packets; i += gridDim.x * kThreads) {
-    reinterpret_cast<uint4*>(args.packets)[i] = uint4{};
+// No pair of y: a conversion to bf16 gives 0x7FFF for NaN.
+inline constexpr uint32_t kUnwrittenPair = UINT32_MAX;
+
+// By whole CTAs: the last ones, which have the least to do.
+__device__ __forceinline__ void fill(void* memory, int bytes, uint32_t word) {
+  for (int i = (gridDim.x - 1 - blockIdx.x) * kThreads + threadIdx.x; i < bytes / 16; i += gridDim.x * kThreads) {
+    static_cast<uint4*>(memory)[i] = make_uint4(word, word, word, word);
   }
+}
+
+// Before the grid barrier.
+__device__ __forceinline__ void mark_unwritten(const Args& args) {
+  const int routes = args.route.num_tokens * kTopK;
+  fill(args.packets, routes * kFc2Groups * sizeof(Packet), 0);
+  fill(args.fc2.y, routes * kHidden * sizeof(uint16_t), kUnwrittenPair);
 }
 
 // Behind it.

@@ -90,6 +90,8 @@ __device__ __forceinline__ void route_tokens(const RouteArgs& args, Shared& shar
   const Place place(shared.route_keys, routes, expert, route);
   const bool first_of_tile = valid && place.ordinal() % kTokens == 0;
   if (route < routes) shared.row_routes[place.row] = route | (first_of_tile ? kFirstOfTile : 0);
+  const int route_row = valid ? place.row : id == -1 ? kNoRoute : kInvalidRoute;
+  shared.route_rows[route] = static_cast<int16_t>(route_row);
   barrier();
   const auto first_in = [&](int row) { return row < routes && (shared.row_routes[row] & kFirstOfTile) != 0; };
   const int lane = threadIdx.x % 32;
@@ -101,7 +103,7 @@ __device__ __forceinline__ void route_tokens(const RouteArgs& args, Shared& shar
   if (route == 32) shared.fc2 = share_of<kFc2Units>(tiles, ctas);
   barrier();
   if (!is_route_writer() || route >= routes) return;
-  args.route_row[route] = valid ? place.row : id == -1 ? kNoRoute : kInvalidRoute;
+  args.route_row[route] = route_row;
   if (valid) args.row_route[place.row] = route;
   if (first_of_tile) args.tiles[tile] = make_int4(id, place.row, rows, 0);
   if (route == 0) *args.tile_count = tiles;

@@ -40,12 +40,14 @@ struct Shared {
   Share fc1, fc2;
   alignas(16) uint32_t route_keys[kMaxRoutes];  // in route order
   uint8_t row_routes[kMaxRoutes];               // as row_route, with kFirstOfTile
+  int16_t route_rows[kMaxRoutes];               // as route_row
   uint64_t prepared;                            // routed and quantised
   uint64_t slot_arrived[kGroups][kGroupSlots];
   uint64_t slot_consumed[kGroups][kGroupSlots];
   uint64_t sums_arrived[2][kFc1ItemUnits][2];  // as exchange
   uint64_t hidden_arrived[kHiddenTiles];
   uint64_t hidden_consumed[kHiddenTiles];
+  uint64_t stored;  // the CTA's y
 };
 static_assert(sizeof(Shared) <= max_smem_bytes(kCtasPerSm));
 

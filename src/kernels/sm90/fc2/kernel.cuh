@@ -27,7 +27,7 @@ __device__ __forceinline__ void compute_subtile(const Args& args, Shared<C>& sha
   float acc[kN / 2];
   accumulate<C, kN>(shared.slots[slot], shared.tokens, group, acc);
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.unit_consumed[slot]);
-  store_subtile<C, kN>(args, tile, factor, first_column, acc);
+  store_subtile<C, kN>(args, tile, factor, first_column, acc, [](uint32_t* word, uint32_t pair) { *word = pair; });
 }
 
 template <typename C>
