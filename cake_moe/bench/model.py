@@ -73,8 +73,8 @@ LAUNCH_SECONDS = {1: 3.5e-6, 2: 4.4e-6, 3: 5.6e-6, 4: 6.7e-6}
 
 @dataclass(frozen=True)
 class Work:
-    """launches of a call; whether one of them has both GEMMs and what precedes them; touched experts; token tiles; columns
-    of their MMAs, of both GEMMs by their share of the arithmetic; rows."""
+    """launches of a call; whether one of them has both GEMMs and what precedes them; touched experts; token tiles;
+    columns of their MMAs, of both GEMMs by their share of the arithmetic; rows."""
 
     launches: int
     fused: bool

@@ -55,12 +55,12 @@ def test_prologue_of_many_routes(arch: str) -> None:
     check_prologue(call, "random")
 
 
-@pytest.mark.parametrize(("num_tokens", "arch"), [(4, "90a"), (9, "100a"), (9, "103a")])
+@pytest.mark.parametrize("arch", ["100a", "103a"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("weights", [torch.bfloat16, torch.float32])
-def test_finalize(weights: torch.dtype, schedule: str, num_tokens: int, arch: str) -> None:
-    """Fed with y and route_row of the CPU backend. sm_90a has a launch of it for few tokens only, of its own kernel."""
-    problem = make_inputs(num_tokens, routing="out_of_range", experts=POOL, seed=4, route_weight_dtype=weights)
+def test_finalize(weights: torch.dtype, schedule: str, arch: str) -> None:
+    """Fed with y and route_row of the CPU backend. sm_90a has no launch of it."""
+    problem = make_inputs(9, routing="out_of_range", experts=POOL, seed=4, route_weight_dtype=weights)
     expected_output, expected = run(problem)
     call = Call(problem, arch, given={"route_row": expected.route_row, "y": expected.y})
     call.run(schedule, seed=5, stages=["finalize"]).raise_on_findings()

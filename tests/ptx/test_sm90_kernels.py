@@ -46,7 +46,9 @@ def test_several_tiles(num_tokens: int, schedule: Schedule) -> None:
     same_bits(problem, *call.result())
 
 
-@pytest.mark.parametrize(("num_tokens", "routes", "sms"), [(2, 2, 1), (40, 3, 1), (64, 2, 8), (65, 2, 8), (321, 3, 8), (321, 4, 8)])
+@pytest.mark.parametrize(
+    ("num_tokens", "routes", "sms"), [(2, 2, 1), (40, 3, 1), (64, 2, 8), (65, 2, 8), (321, 3, 8), (321, 4, 8)]
+)
 def test_several_units_a_cta(num_tokens: int, routes: int, sms: int) -> None:
     """Persistent kernels on few SMs: rings go round, shared memory is used again, FC2 begins before FC1 has ended."""
     problem = sparse(num_tokens, routes)
