@@ -1,22 +1,23 @@
 """``python -m cake_moe.bench.model FILE``: an analytic time of a call, fitted to an H200's measured one, and what it
 predicts for machines that were not at hand.
 
-    time = launches + fixed + (stream^p + compute^p)^(1/p) + y
+    time = launches + fixed + (stream^p + compute^p)^(1/p) + y,    compute = (tiles^q + columns^q)^(1/q)
 
 * launches: an empty graph of as many kernels, measured.
 * fixed: what no work explains: routing, the hand-over between stages, the first weights' latency, the last tile.
 * stream: weights and block scales of the touched experts over the rate of the cold read of the same run.
-* compute: for every token tile what its weights cost whatever the rows (dequantisation, or the read of the operand that
-  the tensor core streams), and for every column of its MMAs what MMA and epilogue cost. Columns are the tile's rows
-  padded to 8; on sm_90a each instance has a narrowest MMA.
-* y: written and read once, at the same rate.
-* p = 4: stream and compute overlap; where they take as long, each gives way a little.
+* tiles: for every token tile what its weights cost whatever the rows (dequantisation, or the read of the operand that
+  the tensor core streams).
+* columns: for every column of the tiles' MMAs what MMA and epilogue cost. Columns are the tile's rows padded to 8; on
+  sm_90a each instance has a narrowest MMA.
+* y: written and read once, at the rate of the stream.
+* p = 3, q = 1.5: these overlap, but none fully hides another.
 
 Fitted are fixed, and the costs of a tile and a column; of calls with one launch for both GEMMs fixed and the cost of a
-tile, for their tiles are alike. A prediction takes fixed and p from the fit of the other calls;
-stream and y from the machine's nominal bandwidth and the H200's share of its own; the cost of a tile from 4096 bytes of
-weights an MMA at 128 bytes a clock of shared memory; the cost of a column from the warp instructions of an epilogue,
-counted in the PTX interpreter and issued as fast as on the H200.
+tile, for their tiles are alike. A prediction takes both fixed times, p and q from the fit; stream and y from the
+machine's nominal bandwidth and the H200's share of its own; the cost of a tile from 4096 bytes of weights an MMA at 128
+bytes a clock of shared memory; the cost of a column from the warp instructions of an epilogue, counted in the PTX
+interpreter and issued as fast as on the H200.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from cake_moe.layout import EXPERTS, FC1_ROWS, FC2_ROWS, HIDDEN, INTERMEDIATE
 from cake_moe.testing.plans import weight_launches
 from cake_moe.testing.routings import make_routing
 
-OVERLAP = 4
+STREAM_OVERLAP, COMPUTE_OVERLAP = 3.0, 1.5
 COLUMN_GRAIN = 8
 STEPS_OF_TILE = (FC1_ROWS * HIDDEN + FC2_ROWS * INTERMEDIATE) // (128 * 64)
 """MMAs of 128 weight rows by K = 64."""
@@ -132,6 +133,11 @@ def planned_work(tokens: int, arch: str, sms: int, routing: str = "uniform") -> 
     return work_of(rows, tile, len(plan["launches"]), arch, fused=plan["launches"][0]["stage"] == "experts")
 
 
+def overlapped(a: float, b: float, p: float) -> float:
+    """Time of two parts: from their sum (p = 1) to the longer one."""
+    return (a**p + b**p) ** (1 / p)
+
+
 @dataclass(frozen=True)
 class Costs:
     """Seconds: fixed; of a tile and of a column; fixed and of a tile on the fused path. read: bytes/s."""
@@ -149,11 +155,11 @@ class Costs:
     def compute(self, work: Work) -> float:
         if work.fused:
             return work.tiles * self.fused_tile
-        return work.tiles * self.tile + work.columns * self.column
+        return overlapped(work.tiles * self.tile, work.columns * self.column, COMPUTE_OVERLAP)
 
     def seconds(self, work: Work) -> float:
         """Of a call."""
-        together = (self.stream(work) ** OVERLAP + self.compute(work) ** OVERLAP) ** (1 / OVERLAP)
+        together = overlapped(self.stream(work), self.compute(work), STREAM_OVERLAP)
         y = 2 * work.rows * HIDDEN * 2 / self.read
         fixed = self.fused_fixed if work.fused else self.fixed
         return LAUNCH_SECONDS[work.launches] + fixed + together + y
@@ -207,7 +213,8 @@ def predicted(machine: Machine, fitted: Costs) -> Costs:
     tile = STEPS_OF_TILE * WEIGHTS_OF_STEP / SHARED_BYTES_A_CLOCK / clocks
     epilogue = COLUMN_INSTRUCTIONS["sm_100a"] / issued_a_clock(fitted) / clocks
     column = max(epilogue, FLOP_PER_ROUTE / machine.mma_rate)
-    return Costs(fitted.fixed, tile, column, fitted.fixed, tile + COLUMN_GRAIN * column, read)
+    fused_tile = overlapped(tile, COLUMN_GRAIN * column, COMPUTE_OVERLAP)
+    return Costs(fitted.fixed, tile, column, fitted.fused_fixed, fused_tile, read)
 
 
 def measured_read(cases: Iterable[CaseResult]) -> float:
