@@ -9,8 +9,8 @@ constexpr PathRow kCpuRows[] = {
      "128 stored rows share the cache lines of their interleaved scales; they stay in the L2 while 32 rows pass"},
 };
 
-// sm_90a. Up to 8 rows of a tile two CTAs share an SM (but for the fused launch); above, one CTA fills it: as many
-// consumer warpgroups of 64 rows each as the accumulators of a token tile leave registers for.
+// sm_90a. Up to 8 rows of a tile two CTAs share an SM (but for the path of one launch); above, one CTA fills it: as
+// many consumer warpgroups of 64 rows each as the accumulators of a token tile leave registers for.
 constexpr GemmShape kDecode = {128, 672, 1}, kNarrowFc1 = {128, 320, 2}, kNarrowFc2 = {128, 288, 2};
 constexpr GemmShape kSix = {384, 896, 1}, kFour = {256, 640, 1}, kTwoFc2 = {128, 288, 1};
 
@@ -19,7 +19,7 @@ constexpr GemmShape kSix = {384, 896, 1}, kFour = {256, 640, 1}, kTwoFc2 = {128,
 constexpr PathRow kSm90Rows[] = {
     {kFewTokens, "decode", Shape::kWhole, 8, kDecode, kDecode, Pool::kStatic,
      "latency decides: no CTA waits for another one's quantising or routing"},
-    {kTwoLaunchTokens, "routed_8", Shape::kRouted, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 1.1 rows an expert"},
+    {kRoutedTokens, "routed_8", Shape::kRouted, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 1.1 rows an expert"},
     {224, "weight_bound_8", Shape::kPrologue, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 4 rows an expert"},
     {672, "weight_bound_16", Shape::kPrologue, 16, kSix, kFour, Pool::kPerSm, "up to 12 rows an expert"},
     {960, "weight_bound_24", Shape::kPrologue, 24, kSix, kFour, Pool::kPerSm, "up to 17 rows an expert"},

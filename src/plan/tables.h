@@ -44,8 +44,8 @@ struct PathRow {
 
 std::span<const PathRow> path_table(Arch arch);
 
-// Most tokens of two launches (kFused, kRouted).
-inline constexpr int kTwoLaunchTokens = 64;
+// Most tokens of sm_90a's two launches (kRouted): one CTA routes them while the others quantise.
+inline constexpr int kRoutedTokens = 64;
 
 // Most tokens of sm_100a's fused path (kFused): a CTA finds its work in at most 1024 ids by itself.
 inline constexpr int kFusedTokens = 64;

@@ -50,7 +50,7 @@ def test_a_table_that_is_not_there() -> None:
 @pytest.mark.parametrize(("arch", "sms"), [("sm_90a", 132), ("sm_100a", 148)])
 def test_the_sources_are_read_as_the_plan_is_built(arch: str, sms: int) -> None:
     rows = sweep.read_rows((CHECKOUT / sweep.TABLES).read_text(), arch)
-    limits = {"kMaxTokens": 16384, "kFusedTokens": 64, "kTwoLaunchTokens": 64, "kFewTokens": 4}  # src/plan
+    limits = {"kMaxTokens": 16384, "kFusedTokens": 64, "kRoutedTokens": 64, "kFewTokens": 4}  # src/plan
     for row in rows:
         most = limits.get(row.max_tokens) or int(row.max_tokens)
         assert _C.make_plan(most, arch, sms)["path"] == row.path

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ptx_faults import Fault, dropped, respelled
 
 
-def without(stage: str, opcode: str, *codes: str) -> Fault:
-    return Fault(f"{stage}_without_{opcode}", opcode, dropped, frozenset(codes), stage=stage)
+def without(stage: str, opcode: str, *codes: str, at: int = 0) -> Fault:
+    name = f"{stage}_without_{opcode}" + (f"_{at}" if at else "")
+    return Fault(name, opcode, dropped, frozenset(codes), at, stage)
 
 
 def changed(name: str, opcode: str, old: str, new: str, code: str, at: int = 0, stage: str = "") -> Fault:
@@ -19,10 +20,12 @@ FUSED = [
     without("experts", "mbarrier.arrive.shared.b64", "deadlock"),
     without("experts", "st.relaxed.gpu.global.u64", "deadlock"),
     without("experts", "st.relaxed.gpu.global.u32", "deadlock"),
-    without("experts", "st.global.v4.u32", "uninitialised_read"),  # packets and y are not marked
+    without("experts", "st.global.v4.u32", "uninitialised_read"),  # packets are not marked
+    without("experts", "st.global.v4.u32", "uninitialised_read", at=1),  # y is not marked
 ]
 ROUTED = [
     without("routed_fc1", "bar.sync", "race", "uninitialised_read", "overwrite_in_flight", "invalid_mbarrier"),
+    without("routed_fc1", "bar.sync", "race", at=4),  # between routing and quantising in one CTA
     without("routed_fc1", "cp.async.mbarrier.arrive.noinc.shared::cta.b64", "deadlock", "missing_wait"),
     without("routed_fc1", "mbarrier.arrive.shared.b64", "deadlock"),
     without("routed_fc1", "red.release.gpu.global.add.s32", "deadlock"),

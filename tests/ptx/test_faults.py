@@ -41,7 +41,7 @@ QUICK = {  # one of each kind for sm_100a; its others are long tests
 def subject(name: str) -> Subject:
     subjects = {
         "sm90_fused": lambda: Subject(sparse(2, 3), "90a"),
-        "sm90_routed": lambda: Subject(sparse(5, 3), "90a"),
+        "sm90_routed": lambda: Subject(sparse(40, 3), "90a", sm_count=1),
         "sm90_staged": lambda: Subject(sparse(65, 3), "90a"),
         "sm90_wide": lambda: Subject(sparse(321, 3), "90a"),
         "sm100_fused": lambda: Subject(sparse(2, 3), "100a"),

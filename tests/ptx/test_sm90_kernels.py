@@ -99,7 +99,7 @@ def test_items_of_fc2(sms: int, tiles: int) -> None:
     assert torch.equal(output.view(torch.int16), expected.view(torch.int16))
 
 
-@pytest.mark.parametrize("num_tokens", [3, 66])
+@pytest.mark.parametrize("num_tokens", [3, 6, 66])
 def test_default_betas_and_float_weights(num_tokens: int) -> None:
     problem = sparse(num_tokens, 2, random_betas=False, route_weight_dtype=torch.float32)
     call = Call(problem)
@@ -178,9 +178,10 @@ def test_the_operator(num_tokens: int, schedule: Schedule) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("num_tokens", [3, 6])
 @pytest.mark.parametrize("options", KINDS_OF_INPUT, ids=id_of)
-def test_kinds_of_input(options: dict[str, Any]) -> None:
-    problem = make_inputs(3, experts=POOL, seed=7, **options)
+def test_kinds_of_input(options: dict[str, Any], num_tokens: int) -> None:
+    problem = make_inputs(num_tokens, experts=POOL, seed=7, **options)
     call = Call(problem)
     call.run("random", seed=1).raise_on_findings()
     judge(problem, call)

@@ -1,7 +1,6 @@
 // Numbers of the prologue: CTAs of one cluster route, all others quantise.
 #pragma once
 
-#include "kernels/route/config.h"
 #include "plan/problem.h"
 #include "plan/tables.h"
 

@@ -14,8 +14,6 @@ struct RouteArgs {
   int32_t* expert_offsets;  // [E + 1]
   int32_t* row_route;       // [16 * M]
   int32_t* route_row;       // [16 * M]
-  int4* tiles;              // expert, first row, rows, 0 of each token tile
-  int32_t* tile_count;      // [1]
 };
 
 struct InputArgs {

@@ -14,17 +14,16 @@ inline constexpr int kTokens = 8;  // most rows of a token tile
 inline constexpr int kMaxCtas = 1024;
 
 // Warps: one that brings FC2's tokens, two groups of consumers, for each of them one that brings weights, and two that
-// finalise. Thread 0, which polls the grid barrier for the CTA, belongs to the first: it has nothing else
-// to do.
+// finalise. Thread 0, which polls the grid barrier for the CTA, belongs to the first: it has nothing else to do.
 inline constexpr int kGroups = 2;
 inline constexpr int kGroupWarps = 8;
 inline constexpr int kConsumerWarps = kGroups * kGroupWarps;
 inline constexpr int kHiddenWarp = 0;
 inline constexpr int kConsumerWarp = kHiddenWarp + 1;
 inline constexpr int kWeightWarp = kConsumerWarp + kConsumerWarps;
-inline constexpr int kSpareWarp = kWeightWarp + kGroups;
-inline constexpr int kSpareWarps = 2;
-inline constexpr int kThreads = 32 * (kSpareWarp + kSpareWarps);
+inline constexpr int kFinalizeWarp = kWeightWarp + kGroups;
+inline constexpr int kFinalizeWarps = 2;
+inline constexpr int kThreads = 32 * (kFinalizeWarp + kFinalizeWarps);
 inline constexpr int kCtasPerSm = 1;
 
 static_assert(kMaxRoutes == 32 * kGroups, "a thread of the weight warps routes one route");

@@ -1,4 +1,4 @@
-// The finalise stage by the spare warps: a lane has two columns of a token.
+// The finalise stage by the finalising warps: a lane has two columns of a token.
 #pragma once
 
 #include <cstdint>
@@ -61,9 +61,9 @@ __device__ __forceinline__ void finalize_pair(const Args& args, Shared& shared, 
   }
 }
 
-// By the spare warps of all CTAs.
-__device__ __forceinline__ void finalize_tokens(const Args& args, Shared& shared, int spare_warp) {
-  const int warp = blockIdx.x + gridDim.x * spare_warp, warps = gridDim.x * kSpareWarps;
+// By the finalising warps of all CTAs.
+__device__ __forceinline__ void finalize_tokens(const Args& args, Shared& shared, int finalize_warp) {
+  const int warp = blockIdx.x + gridDim.x * finalize_warp, warps = gridDim.x * kFinalizeWarps;
   for (int first = 32 * warp; first < args.route.num_tokens * kTokenPairs; first += 32 * warps) {
     finalize_pair(args, shared, first / kTokenPairs, first % kTokenPairs + threadIdx.x % 32);
   }

@@ -3,12 +3,12 @@
 // Every CTA quantises and routes all of them for itself and takes a contiguous share of FC1's and of FC2's units. The
 // rings of weights run from FC1 into FC2: FC2's first weights arrive while FC1 still computes.
 //
-//   weight and FC1 warps  --- prepared --------------->  FC1 and spare warps   (routed, quantised)
+//   weight and FC1 warps  --- prepared --------------->  FC1 and finalising warps   (routed, quantised)
 //   weight warp           --- slot_arrived[slot] ----->  its group    (weights and scales by bulk copies)
 //   weight warp           <-- slot_consumed[slot] -----  its group    (one arrival a warp)
 //   one group             --- sums_arrived ----------->  the other    (a warp's half of FC1's sums, to its counterpart)
 //   FC1 warps             --- packets ---------------->  hidden warps of all CTAs
-//   FC2 warps             --- y ---------------------->  spare warps of all CTAs   (which finalise)
+//   FC2 warps             --- y ---------------------->  finalising warps of all CTAs   (which finalise)
 //   hidden warp           --- hidden_arrived[buffer] ->  consumers    (FC2's tokens of one tile)
 //   hidden warp           <-- hidden_consumed[buffer] -  consumers
 //
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), consumer = warp - kConsumerWarp;
   const bool is_consumer = warp >= kConsumerWarp && warp < kWeightWarp;
-  const bool is_weight = warp >= kWeightWarp && warp < kSpareWarp;
+  const bool is_weight = warp >= kWeightWarp && warp < kFinalizeWarp;
   const int32_t id = is_weight ? load_id(args.route) : kNoRoute;  // requested before anything waits
   if (threadIdx.x == 32 * kWeightWarp) {
     for (const CUtensorMap& map : maps.of_units) ptx::prefetch_tensor_map(&map);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     arrive_prepared(shared);
   }
   if (warp != kHiddenWarp) ptx::mbarrier_wait(&shared.prepared, 0);
-  if (threadIdx.x == 32 * kSpareWarp) touch_fc2(args, shared);
+  if (threadIdx.x == 32 * kFinalizeWarp) touch_fc2(args, shared);
   wait_for_grid();
   if (warp == kHiddenWarp) {
     bring_hidden(args, shared);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads, kCtasPerSm)
     consume_fc2(args, shared, consumer, position);
   } else {
     write_expert_offsets(args.route, shared);
-    finalize_tokens(args, shared, warp - kSpareWarp);
+    finalize_tokens(args, shared, warp - kFinalizeWarp);
   }
 }
 

@@ -21,8 +21,6 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .expert_offsets = section<int32_t>(params, plan, Section::kExpertOffsets),
       .row_route = section<int32_t>(params, plan, Section::kRowRoute),
       .route_row = section<int32_t>(params, plan, Section::kRouteRow),
-      .tiles = section<int4>(params, plan, Section::kTiles),
-      .tile_count = section<int32_t>(params, plan, Section::kTileCount),
   };
   args.input = {
       .x = reinterpret_cast<const uint4*>(params.input),
@@ -34,8 +32,8 @@ Args arguments(const MoeParams& params, const Plan& plan) {
       .scales = params.fc1_scales,
       .x_half = nullptr,
       .row_route = args.route.row_route,
-      .tiles = args.route.tiles,
-      .tile_count = args.route.tile_count,
+      .tiles = nullptr,
+      .tile_count = nullptr,
       .alpha = params.fc1_alpha,
       .beta = params.beta,
       .linear_beta = params.linear_beta,
@@ -46,8 +44,8 @@ Args arguments(const MoeParams& params, const Plan& plan) {
   args.fc2 = {
       .weights = params.fc2_weights,
       .scales = params.fc2_scales,
-      .tiles = args.route.tiles,
-      .tile_count = args.route.tile_count,
+      .tiles = nullptr,
+      .tile_count = nullptr,
       .work_counter = nullptr,
       .alpha = params.fc2_alpha,
       .hq = args.fc1.hq,

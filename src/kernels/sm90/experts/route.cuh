@@ -105,14 +105,12 @@ __device__ __forceinline__ void route_tokens(const RouteArgs& args, Shared& shar
   if (!is_route_writer() || route >= routes) return;
   args.route_row[route] = route_row;
   if (valid) args.row_route[place.row] = route;
-  if (first_of_tile) args.tiles[tile] = make_int4(id, place.row, rows, 0);
-  if (route == 0) *args.tile_count = tiles;
 }
 
-// By the spare warps.
+// By the finalising warps.
 __device__ __forceinline__ void write_expert_offsets(const RouteArgs& args, const Shared& shared) {
   if (!is_route_writer()) return;
-  for (int expert = threadIdx.x - 32 * kSpareWarp; expert <= kExperts; expert += 32 * kSpareWarps) {
+  for (int expert = threadIdx.x - 32 * kFinalizeWarp; expert <= kExperts; expert += 32 * kFinalizeWarps) {
     int rows = 0;
     for (int r = 0; r < args.num_tokens * kTopK; ++r) rows += shared.route_keys[r] < route_key(expert, 0);
     args.expert_offsets[expert] = rows;

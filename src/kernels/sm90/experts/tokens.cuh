@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/quantize/block.cuh"
 #include "kernels/sm90/experts/args.h"

@@ -1,4 +1,4 @@
-// Numbers of the FC1 kernel: 128 or 256 stored weight rows by up to kTokens rows of one expert.
+// Numbers of the FC1 kernel: 128, 256 or 384 stored weight rows by up to kTokens rows of one expert.
 #pragma once
 
 #include "kernels/sm90/limits.h"
@@ -26,8 +26,9 @@ struct Config {
   static constexpr int kConsumerRegisters = kConsumers == 6 ? 80 : 112;
   static constexpr int kLaunchRegisters = kConsumers == 6 ? 72 : 96;  // the compiler's share before they move
 
-  // Weights of the next segment are read while one is multiplied, where registers allow.
-  static constexpr bool kWordsAhead = kTokens <= 96;
+  // Weights of the next segment are read while one is multiplied, where registers allow: else the compiler serialises
+  // MMAs.
+  static constexpr bool kWordsAhead = kTokens <= 96 && kTokens != 48;
 
   // Fragments of a warpgroup in flight, as registers allow.
   static constexpr int kFragments = kTokens <= 32 || kTokens == 64 ? 2 : 1;
