@@ -32,9 +32,9 @@ __device__ __forceinline__ __half2 shifted_scales(uint16_t codes) {
 // into shifts, and the pipe of shifts and logic is the bottleneck, while multiplications run beside it; and it would
 // undo a merge whose mask it knows.
 struct ShiftFactors {
-  uint32_t by_1, by_4, by_8;
+  uint32_t by_1, by_8, by_9;
 };
-static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 4, 1u << 8};
+static __constant__ ShiftFactors shift_factors = {1u << 1, 1u << 8, 1u << 9};
 static __constant__ uint32_t magnitude_bits = 0x0E0E0E0E;  // of the codes in the high bytes of fp16
 
 __device__ __forceinline__ uint32_t merge_codes(uint32_t magnitude, uint32_t sign) {
@@ -49,13 +49,13 @@ __device__ __forceinline__ uint32_t scaled_pair(uint32_t codes, __half2 scale) {
 }
 
 // Eight codes, element 0 in the low nibble -> pairs (k, k + 4), k = 0..3. Every byte holds a code of an even and one of
-// an odd element: each is merged for all four bytes at once.
+// an odd element, each treated for all four bytes at once: an odd one's sign and magnitude are merged; an even one's
+// sign, bit 4 of the doubled code, is carried up to bit 7 by adding 0x70.
 __device__ __forceinline__ void dequantize_word(uint32_t word, __half2 scale, uint32_t (&pairs)[4]) {
-  const uint32_t even = merge_codes(word * shift_factors.by_1, word * shift_factors.by_4);
-  const uint32_t odd = merge_codes(word >> 3, word);
-  pairs[0] = scaled_pair(even * shift_factors.by_8, scale);
+  const uint32_t even = word & 0x0F0F0F0Fu, odd = merge_codes(word >> 3, word);
+  pairs[0] = scaled_pair(even * shift_factors.by_9 + 0x70707000u, scale);
   pairs[1] = scaled_pair(odd * shift_factors.by_8, scale);
-  pairs[2] = scaled_pair(even, scale);
+  pairs[2] = scaled_pair(even * shift_factors.by_1 + 0x70707070u, scale);
   pairs[3] = scaled_pair(odd, scale);
 }
 

@@ -31,7 +31,7 @@ struct Config {
   static constexpr bool kWordsAhead = kTokens <= 96 && kTokens != 48;
 
   // Fragments of a warpgroup in flight, as registers allow.
-  static constexpr int kFragments = kTokens <= 32 || kTokens == 64 ? 2 : 1;
+  static constexpr int kFragments = kTokens <= 24 || kTokens == 64 ? 2 : 1;
 
   // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
   // ring of their own.
