@@ -124,9 +124,9 @@ __device__ __forceinline__ void scan_cluster(S& shared) {
   __syncthreads();
 }
 
-// Exclusive sum over the threads of the CTA; the last thread's result plus its value is the total.
+// Exclusive sum over the threads of the CTA, and the total.
 template <typename S>
-__device__ __forceinline__ uint64_t exclusive_scan(uint64_t value, S& shared) {
+__device__ __forceinline__ uint64_t exclusive_scan(uint64_t value, S& shared, uint64_t& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint64_t sum = value;
 #pragma unroll
@@ -136,11 +136,40 @@ __device__ __forceinline__ uint64_t exclusive_scan(uint64_t value, S& shared) {
   }
   if (lane == 31) shared.warp_sums[warp] = sum;
   __syncthreads();
-  for (int w = 0; w < warp; ++w) sum += shared.warp_sums[w];
+  total = 0;
+  for (int w = 0; w < S::kWarps; ++w) {
+    const uint64_t other = shared.warp_sums[w];
+    if (w < warp) sum += other;
+    total += other;
+  }
   return sum - value;
 }
 
-// Rows in the low half, token tiles in the high half of one sum. Every CTA needs the offsets; the tiles are shared out.
+// Sums over experts, in one word that a scan can add: rows, tiles of experts with one, tiles of experts with several.
+struct Totals {
+  static constexpr int kBits = 21;
+  uint64_t word;
+
+  __device__ static Totals of(int rows, int tiles) {
+    return {static_cast<uint64_t>(rows) | static_cast<uint64_t>(tiles) << (tiles == 1 ? kBits : 2 * kBits)};
+  }
+  __device__ int field(int i) const { return static_cast<int>(word >> (i * kBits) & ((1u << kBits) - 1)); }
+  __device__ int rows() const { return field(0); }
+  __device__ int single() const { return field(1); }
+  __device__ int several() const { return field(2); }
+};
+
+// The order of the tiles: those of experts with several, which take arithmetic, are spread evenly among those of
+// experts with one, which take memory traffic. Inside a kind they keep the experts' order.
+struct TileOrder {
+  int single, several;  // of all experts
+
+  __device__ int of_single(int i) const { return i + (several * (2 * i + 1) + single) / (2 * single); }
+  __device__ int of_several(int i) const { return i + (single * (2 * i + 1) + several - 1) / (2 * several); }
+};
+static_assert(int64_t{kExperts} * (2 * (kMaxTokens * kTopK / kMinTileTokens + kExperts) + 1) < INT32_MAX);
+
+// Every CTA needs the offsets; the tiles are shared out.
 template <typename S>
 __device__ __forceinline__ void place_experts(const Args& args, S& shared) {
   const uint32_t rank = ptx::cluster_rank(), size = ptx::cluster_size();
@@ -151,30 +180,32 @@ __device__ __forceinline__ void place_experts(const Args& args, S& shared) {
   for (int i = 0; i < kOwn; ++i) {
     if (first + i >= kExperts) break;
     const uint32_t rows = shared.expert_rows[first + i];
-    sums[i] = static_cast<uint64_t>(TileSplit(rows, args.tile_tokens).count) << 32 | rows;
+    sums[i] = Totals::of(rows, TileSplit(rows, args.tile_tokens).count).word;
     sum += sums[i];
   }
-  uint64_t before = exclusive_scan(sum, shared);
+  Totals all, before;
+  before.word = exclusive_scan(sum, shared, all.word);
+  const TileOrder order = {all.single(), all.several()};
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int e = first + i;
     if (e >= kExperts) break;
-    const uint32_t offset = static_cast<uint32_t>(before);
-    const int first_tile = static_cast<int>(before >> 32);
+    const uint32_t offset = before.rows();
     const uint32_t warp_offset = offset + shared.cta_first[e];
     for (int w = 0; w < S::kWarps; ++w) shared.next_row[w][e] += warp_offset;
     const int rows = shared.expert_rows[e];
     const TileSplit split(rows, args.tile_tokens);
     for (int t = rank; t < split.count; t += size) {
       const int first_row = split.first_row(t), end = min(split.first_row(t + 1), rows);
-      args.tiles[first_tile + t] = make_int4(e, static_cast<int>(offset) + first_row, end - first_row, 0);
+      const int at = split.count == 1 ? order.of_single(before.single()) : order.of_several(before.several() + t);
+      args.tiles[at] = make_int4(e, static_cast<int>(offset) + first_row, end - first_row, 0);
     }
-    before += sums[i];
+    before.word += sums[i];
     if (rank != 0) continue;
     args.expert_offsets[e] = offset;
     if (e == kExperts - 1) {
-      args.expert_offsets[kExperts] = static_cast<uint32_t>(before);
-      *args.tile_count = static_cast<int>(before >> 32);
+      args.expert_offsets[kExperts] = before.rows();
+      *args.tile_count = before.single() + before.several();
       *args.work_counter = 0;
       for (int i = 0; args.progress != nullptr && i < 3; ++i) args.progress[i] = 0;
     }
