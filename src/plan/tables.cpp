@@ -10,9 +10,10 @@ constexpr PathRow kCpuRows[] = {
 };
 
 // sm_90a. Up to 8 rows of a tile two CTAs share an SM (but for the fused launch); above, one CTA fills it: as many
-// consumer warpgroups of 64 rows each as the accumulators of a token tile leave registers for.
+// warpgroups as the accumulators of a token tile leave registers for, in FC1 up to tiles of 64 as the ring of
+// dequantised weights leaves shared memory for.
 constexpr GemmShape kDecode = {128, 672, 1}, kNarrowFc1 = {128, 320, 2}, kNarrowFc2 = {128, 288, 2};
-constexpr GemmShape kSix = {384, 896, 1}, kFour = {256, 640, 1}, kTwoFc2 = {128, 288, 1};
+constexpr GemmShape kFour = {256, 640, 1}, kTwoFc2 = {128, 288, 1};
 
 // A token tile is the smallest that holds an expert's rows of a uniform routing, M * 16 / 896 on average, or an equal
 // share of them where one tile cannot. The limits are where the measured times cross.
@@ -21,10 +22,10 @@ constexpr PathRow kSm90Rows[] = {
      "latency decides: no CTA waits for another one's quantising or routing"},
     {kTwoLaunchTokens, "routed_8", Shape::kRouted, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 1.1 rows an expert"},
     {224, "weight_bound_8", Shape::kPrologue, 8, kNarrowFc1, kNarrowFc2, Pool::kPerSm, "up to 4 rows an expert"},
-    {672, "weight_bound_16", Shape::kPrologue, 16, kSix, kFour, Pool::kPerSm, "up to 12 rows an expert"},
-    {960, "weight_bound_24", Shape::kPrologue, 24, kSix, kFour, Pool::kPerSm, "up to 17 rows an expert"},
-    {1312, "weight_bound_32", Shape::kPrologue, 32, kSix, kFour, Pool::kPerSm, "up to 23 rows an expert"},
-    {2048, "balanced_48", Shape::kPrologue, 48, kSix, kFour, Pool::kPerSm, "up to 37 rows an expert"},
+    {672, "weight_bound_16", Shape::kPrologue, 16, kFour, kFour, Pool::kPerSm, "up to 12 rows an expert"},
+    {960, "weight_bound_24", Shape::kPrologue, 24, kFour, kFour, Pool::kPerSm, "up to 17 rows an expert"},
+    {1312, "weight_bound_32", Shape::kPrologue, 32, kFour, kFour, Pool::kPerSm, "up to 23 rows an expert"},
+    {2048, "balanced_48", Shape::kPrologue, 48, kFour, kFour, Pool::kPerSm, "up to 37 rows an expert"},
     {2880, "balanced_64", Shape::kPrologue, 64, kFour, kFour, Pool::kPerSm, "up to 51 rows an expert"},
     {3584, "balanced_80", Shape::kPrologue, 80, kFour, kFour, Pool::kPerSm, "up to 64 rows an expert"},
     {4736, "tensor_bound_96", Shape::kPrologue, 96, kFour, kFour, Pool::kPerSm, "up to 85 rows an expert"},

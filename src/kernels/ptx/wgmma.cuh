@@ -1,4 +1,4 @@
-// Warpgroup MMA with A in registers.
+// Warpgroup MMA, A in registers or in shared memory.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#asynchronous-warpgroup-level-matrix-instructions
 #pragma once
 
@@ -29,6 +29,10 @@ __device__ __forceinline__ uint64_t swizzle128_descriptor(uint32_t shared_addres
 // d += a * b for an m64 x kN x k16 tile: a fp16 fragments, b fp16 from shared memory, d fp32 fragments.
 template <int kN>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b);
+
+// The same with a from shared memory, by its descriptor.
+template <int kN>
+__device__ __forceinline__ void wgmma_m64k16(float (&d)[kN / 2], uint64_t a, uint64_t b);
 
 // Operand lists: accumulator placeholders and the constraints that match them.
 #define CAKE_D4 "%0,%1,%2,%3"
@@ -65,15 +69,24 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[kN / 2], const uint32_t 
 #define CAKE_A60 CAKE_A56, CAKE_F4(56)
 #define CAKE_A64 CAKE_A60, CAKE_F4(60)
 
-#define CAKE_WGMMA(n, registers, a0, a1, a2, a3, desc)                                                     \
-  template <>                                                                                              \
-  __device__ __forceinline__ void wgmma_m64k16<n>(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b) { \
-    asm volatile(                                                                                          \
-        "{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, 1, 0;\n\t"                                 \
-        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" CAKE_D##registers                       \
-        "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #desc ", accumulate, 1, 1, 0;\n\t}"                  \
-        : CAKE_A##registers                                                                                \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                             \
+#define CAKE_WGMMA(n, registers, a0, a1, a2, a3, desc)                                                                \
+  template <>                                                                                                         \
+  __device__ __forceinline__ void wgmma_m64k16<n>(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b) {            \
+    asm volatile(                                                                                                     \
+        "{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, 1, 0;\n\t"                                            \
+        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" CAKE_D##registers                                  \
+        "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #desc ", accumulate, 1, 1, 0;\n\t}"                             \
+        : CAKE_A##registers                                                                                           \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                        \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  __device__ __forceinline__ void wgmma_m64k16<n>(float (&d)[n / 2], uint64_t a, uint64_t b) {                        \
+    asm volatile(                                                                                                     \
+        "{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, 1, 0;\n\t"                                            \
+        "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" CAKE_D##registers "}, %" #a0 ", %" #a1             \
+                                                                                     ", accumulate, 1, 1, 0, 0;\n\t}" \
+        : CAKE_A##registers                                                                                           \
+        : "l"(a), "l"(b));                                                                                            \
   }
 
 CAKE_WGMMA(8, 4, 4, 5, 6, 7, 8)

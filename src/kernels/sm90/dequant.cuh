@@ -78,6 +78,17 @@ __device__ __forceinline__ void dequantize_segment(uint32_t low0, uint32_t low1,
   }
 }
 
+// The same K order by whole 16-byte pieces: those of word j are 4 * j .. 4 * j + 3 of a row's segment, and piece
+// 4 * j + k holds pair k of the word j of all four lanes t. From these four words, of one row.
+__device__ __forceinline__ void dequantize_pieces(const uint32_t (&words)[4], const __half2 (&scales)[4],
+                                                  uint4 (&pieces)[4]) {
+  uint32_t pairs[4][4];
+#pragma unroll
+  for (int t = 0; t < 4; ++t) dequantize_word(words[t], scales[t], pairs[t]);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) pieces[k] = make_uint4(pairs[0][k], pairs[1][k], pairs[2][k], pairs[3][k]);
+}
+
 // Byte of pair 2 * h + a of word j of lane t inside a segment of 64 fp16.
 __host__ __device__ constexpr int segment_byte(int j, int h, int a, int t) { return 32 * (2 * j + h) + 16 * a + 4 * t; }
 

@@ -13,17 +13,23 @@ struct Config {
   static constexpr int kFineColumns = kTokens > 48 ? kTokens - 40 : 8;
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
-  // Of 64 weight rows each; they cover for each other. As many as divide the rows and as registers allow.
-  static constexpr int kConsumers = !kWide ? 2 : kTokens <= 48 ? 6 : 4;
+  // With roles (roles.cuh) consumers are pairs of a warpgroup that dequantises 128 weight rows into shared memory and
+  // of one that multiplies them. Otherwise each does both for its 64 rows.
+  static constexpr bool kRoles = kWide && kTokens <= 64;
+  static constexpr int kPairs = 2, kPairRows = 128, kPairTiles = kPairRows / 64;
+  // Consumers cover for each other. As many as divide the rows and as registers allow.
+  static constexpr int kConsumers = !kWide ? 2 : kTokens <= 48 && !kRoles ? 6 : 4;
   static constexpr int kTileRows = 64 * kConsumers;
-  static constexpr int kRowBlocks = kFc1Rows / kTileRows;  // units of a token tile
-  static constexpr int kTokenWarps = kWide ? 3 : 1;        // producers; one more warp brings weights
+  static constexpr int kStoringGroups = kRoles ? kPairs : kConsumers;  // warpgroups with an epilogue
+  static constexpr int kRowBlocks = kFc1Rows / kTileRows;              // units of a token tile
+  static constexpr int kTokenWarps = kWide ? 3 : 1;                    // producers; one more warp brings weights
   static constexpr int kProducerWarps = kTokenWarps + 1;
   static constexpr int kConsumerThreads = kConsumers * 128;
   static constexpr int kThreads = kConsumerThreads + 32 * kProducerWarps;
   static constexpr int kCtasPerSm = kWide ? 1 : 2;
-  static constexpr int kProducerRegisters = kConsumers == 6 ? 24 : 32;  // kWide only, as the next one
+  static constexpr int kProducerRegisters = kConsumers == 6 ? 24 : 32;  // kWide only, as the next ones
   static constexpr int kConsumerRegisters = kConsumers == 6 ? 80 : 112;
+  static constexpr int kDequantiserRegisters = 72, kMultiplierRegisters = 2 * kConsumerRegisters - 72;  // of a pair
   static constexpr int kLaunchRegisters = kConsumers == 6 ? 72 : 96;  // the compiler's share before they move
 
   // Weights of the next segment are read while one is multiplied, where registers allow.
@@ -50,9 +56,15 @@ struct Config {
   static constexpr int kPassTokens = kTokens < 16 ? 8 : 16;
   static constexpr int kExchangePitch = 36;  // floats of a token: 32 features, padded
   static constexpr int kPlaneFloats = kPassTokens * kExchangePitch;
-  static constexpr int kExchangeBytes = kConsumers * (2 * kPlaneFloats + 256) * 4;
+  static constexpr int kFactors = kRoles ? 0 : 256;  // of a table by scales, where shared memory has room for it
+  static constexpr int kExchangeBytes = kStoringGroups * (2 * kPlaneFloats + kFactors) * 4;
 
-  static constexpr int kFreeBytes = max_smem_bytes(kCtasPerSm) - kExchangeBytes - 256;
+  // Dequantised segments of a pair's rows, between its warpgroups.
+  static constexpr int kOperandBytes = kPairRows * 128;
+  static constexpr int kOperandSlots = kTokens <= 48 ? 3 : 2;  // of each pair, as shared memory allows
+
+  static constexpr int kFreeBytes =
+      max_smem_bytes(kCtasPerSm) - kExchangeBytes - 256 - (kRoles ? kPairs * kOperandSlots * kOperandBytes : 0);
   static constexpr int kFit = (kFreeBytes - 2 * kTokenBytes) / kStageBytes;
   static constexpr int kMostSlots = !kWide ? 5 : kTokens <= 64 ? 3 : 2;  // more serve better as slots of tokens
   static constexpr int kWeightSlots = kFit < kMostSlots ? kFit : kMostSlots;
@@ -63,6 +75,7 @@ struct Config {
   static_assert(kWeightBytes % 1024 == 0 && kSegmentBytes % 1024 == 0 && kScaleBytes % 1024 == 0, "swizzle atoms");
   static_assert(kWeightSlots >= 2 && kTokenSlots >= 2);
   static_assert(kTokens % 8 == 0 && kTokens <= 128);
+  static_assert(!kRoles || kTileRows == kPairs * kPairRows);
   static_assert(!kWide || kConsumerThreads * kConsumerRegisters + 32 * kProducerWarps * kProducerRegisters <=
                               kThreads * kLaunchRegisters,
                 "registers move inside the CTA's own share: asking for more would wait for ever");

@@ -72,17 +72,20 @@ __device__ __forceinline__ void activate(const Activation& act, const float (&su
 }
 
 // A rolled loop, since unrolled passes would not fit the instruction cache. Two planes in turn let the next pass begin
-// before every warp has read this one.
+// before every warp has read this one. `group` is the warpgroup, `subtile` counts the unit's 64 rows.
 template <typename C>
-__device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, const Unit& unit,
-                                           const Constants& constants, const float (&acc)[C::kTokens / 2]) {
+__device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, int group, int subtile,
+                                           const Unit& unit, const Constants& constants,
+                                           const float (&acc)[C::kTokens / 2]) {
   constexpr int kPass = C::kPassTokens;
   const Activation act(constants);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, thread = threadIdx.x % 128;
   auto& exchange = shared.exchange[group];
+  if constexpr (C::kFactors > 0) {
 #pragma unroll
-  for (int scale = thread; scale < 256; scale += 128) {
-    exchange.factors[scale] = hidden_block_factor(static_cast<uint8_t>(scale), act.encode);
+    for (int scale = thread; scale < C::kFactors; scale += 128) {
+      exchange.factors[scale] = hidden_block_factor(static_cast<uint8_t>(scale), act.encode);
+    }
   }
   // Bytes, pinned: the compiler would form them anew in every pass.
   uint32_t own = sizeof(float) * (2 * (lane % 4) * C::kExchangePitch + 16 * (warp / 2) + 8 * (warp % 2) + lane / 4);
@@ -92,7 +95,7 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
   uint32_t quarter = sizeof(float) * (token * C::kExchangePitch + kGroup * block + 2 * part);
   ptx::pin(quarter);
   // Its block among all of hs.
-  uint32_t target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * group) / 32 + block;
+  uint32_t target = (unit.first_row + token) * kFc2Groups + (unit.row_block * C::kTileRows + 64 * subtile) / 32 + block;
   uint32_t plane = 0;
   int pass = 0;
   const auto exchanged = [&](uint32_t bytes) {
@@ -105,7 +108,10 @@ __device__ __forceinline__ void store_unit(const Args& args, Shared<C>& shared, 
     activate<C>(act, sums, rows, exchanged(own + plane));
     ptx::named_barrier(1 + group, 128);  // every feature of the pass is in place
     if (thread < 8 * kPass) {
-      const auto factor_of = [&](uint8_t scale) { return exchange.factors[scale]; };
+      const auto factor_of = [&](uint8_t scale) {
+        if constexpr (C::kFactors > 0) return exchange.factors[scale];
+        return hidden_block_factor(scale, act.encode);
+      };
       float v[4] = {};
       if (token < rows) {
         const float* from = exchanged(quarter + plane);  // even features, then odd ones

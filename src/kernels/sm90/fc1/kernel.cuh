@@ -5,11 +5,18 @@
 //   producers  --- weights_arrived, tokens_arrived --->    consumers
 //   producers  <-- weights_consumed, tokens_consumed ---   consumers   (one arrival a warp)
 //   consumers  --- tiles[tile].w += 1 ---------------->    FC2         (hq and hs of the tile by 64 rows are written)
+//
+// With roles, warpgroups that dequantise are the consumers of weights, those that multiply the ones of tokens and FC2's
+// announcers, and between them:
+//
+//   dequantisers  --- operands_arrived --->     multipliers
+//   dequantisers  <-- operands_consumed ----    multipliers
 #pragma once
 
 #include "kernels/sm90/fc1/epilogue.cuh"
 #include "kernels/sm90/fc1/mainloop.cuh"
 #include "kernels/sm90/fc1/produce.cuh"
+#include "kernels/sm90/fc1/roles.cuh"
 
 namespace cake_moe::sm90::fc1 {
 
@@ -20,7 +27,7 @@ __device__ __forceinline__ void consume(const Args& args, Shared<C>& shared, int
     const SpreadConstants constants(args, unit.expert);
     float acc[C::kTokens / 2];
     accumulate_rows(shared, at, group, __shfl_sync(~0u, unit.rows, 0), acc);
-    store_unit<C>(args, shared, group, unit, constants, acc);
+    store_unit<C>(args, shared, group, group, unit, constants, acc);
   });
 }
 
@@ -29,11 +36,17 @@ __device__ __forceinline__ void init_barriers(Shared<C>& shared) {
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < C::kWeightSlots; ++slot) {
       ptx::mbarrier_init(&shared.weights_arrived[slot], 1);
-      ptx::mbarrier_init(&shared.weights_consumed[slot], 4 * C::kConsumers);
+      ptx::mbarrier_init(&shared.weights_consumed[slot], 4 * (C::kRoles ? C::kPairs : C::kConsumers));
     }
     for (int slot = 0; slot < C::kTokenSlots; ++slot) {
       ptx::mbarrier_init(&shared.tokens_arrived[slot], 32 * C::kTokenWarps);
-      ptx::mbarrier_init(&shared.tokens_consumed[slot], 4 * C::kConsumers);
+      ptx::mbarrier_init(&shared.tokens_consumed[slot], 4 * C::kStoringGroups);
+    }
+    if constexpr (C::kRoles) {
+      for (int slot = 0; slot < C::kPairs * C::kOperandSlots; ++slot) {
+        ptx::mbarrier_init(&shared.operands_arrived[0][slot], 4);
+        ptx::mbarrier_init(&shared.operands_consumed[0][slot], 4);
+      }
     }
     ptx::mbarrier_init_fence();
   }
@@ -51,6 +64,15 @@ __device__ __forceinline__ void compute(const Args& args, const CUtensorMap& wei
       produce_tokens(args, shared, producer, units);
     } else if (threadIdx.x % 32 == 0) {
       produce_weights(args, weights, shared, units);
+    }
+  } else if constexpr (C::kRoles) {
+    const int pair = warp / 4 % C::kPairs;
+    if (warp < 4 * C::kPairs) {
+      ptx::raise_registers<C::kMultiplierRegisters>();
+      multiply_units(args, shared, pair, units);
+    } else {
+      ptx::lower_registers<C::kDequantiserRegisters>();
+      dequantize_rows(args, shared, pair, units);
     }
   } else {
     if constexpr (C::kWide) ptx::raise_registers<C::kConsumerRegisters>();

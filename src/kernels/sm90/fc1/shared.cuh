@@ -9,19 +9,36 @@
 
 namespace cake_moe::sm90::fc1 {
 
+// Segments of a pair's rows as operands, [row][128 bytes], 128-byte swizzle.
+template <typename C, bool kRoles = C::kRoles>
+struct Operands {
+  alignas(1024) uint8_t operands[C::kPairs][C::kOperandSlots][C::kOperandBytes];
+  uint64_t operands_arrived[C::kPairs][C::kOperandSlots];
+  uint64_t operands_consumed[C::kPairs][C::kOperandSlots];
+};
 template <typename C>
-struct Shared {
+struct Operands<C, false> {};
+
+// hidden_block_factor of each scale.
+template <int kFactors>
+struct Factors {
+  float factors[kFactors];
+};
+template <>
+struct Factors<0> {};
+
+template <typename C>
+struct Shared : Operands<C> {
   struct Weights {
     alignas(1024) uint8_t codes[C::kWeightBytes];  // [row][128 bytes], 128-byte swizzle
     uint8_t scales[C::kScaleBytes];                // [128 rows][4 atoms of 512 bytes]
   };
-  struct Exchange {
+  struct Exchange : Factors<C::kFactors> {
     float values[2][C::kPlaneFloats];  // activated, [token of a pass][32 features], of two passes
-    float factors[256];                // hidden_block_factor of each scale
   };
   Weights weights[C::kWeightSlots];
   alignas(1024) uint8_t tokens[C::kTokenSlots][C::kTokenBytes];  // [segment][token][128 bytes], 128-byte swizzle
-  Exchange exchange[C::kConsumers];
+  Exchange exchange[C::kStoringGroups];
   uint64_t weights_arrived[C::kWeightSlots];
   uint64_t weights_consumed[C::kWeightSlots];
   uint64_t tokens_arrived[C::kTokenSlots];
