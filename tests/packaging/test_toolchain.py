@@ -141,8 +141,8 @@ def test_ptxas_gate(tmp_path: Path, root: Path) -> None:
     assert "FAIL sm_90a    32 registers  cake_moe_quantize  stack 8 B, spill stores 8 B, loads 0 B" in gate().stdout
     for code, where in (("C7513", "in"), ("C7512", "for")):
         note = (
-            f"ptxas info    : ({code}) Potential Performance Loss: wgmma.mma_async instructions are serialized due to a "
-            f"reason {where} the function '_ZN8cake_moe8quantize17cake_moe_quantizeEv'\n"
+            f"ptxas info    : ({code}) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+            f"a reason {where} the function '_ZN8cake_moe8quantize17cake_moe_quantizeEv'\n"
         )
         report.write_text(note + entry.format(stack=0, spill=0))
         assert gate().returncode == 1
