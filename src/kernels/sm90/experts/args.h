@@ -7,7 +7,7 @@
 
 namespace cake_moe::sm90::experts {
 
-// What routing reads and writes; the outputs are those of route::Args.
+// What routing reads and writes: outputs of route::Args.
 struct RouteArgs {
   const int32_t* ids;       // [M, 16]
   int num_tokens;           // M

@@ -1,6 +1,6 @@
 // Routing inside every CTA: one route a thread of the weight warps, whose place follows from comparing its expert with
-// those of all others. Tiles in the order and with the contents of the route stage; the last CTA, which has the least
-// to do, also writes them to the workspace.
+// those of all others. Tiles and rows in the order of the route stage; the last CTA, which has the least to do, also
+// writes the rows to the workspace.
 #pragma once
 
 #include <cstdint>

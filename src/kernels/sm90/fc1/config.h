@@ -26,8 +26,7 @@ struct Config {
   static constexpr int kConsumerRegisters = kConsumers == 6 ? 80 : 112;
   static constexpr int kLaunchRegisters = kConsumers == 6 ? 72 : 96;  // the compiler's share before they move
 
-  // Weights of the next segment are read while one is multiplied, where registers allow: else the compiler serialises
-  // MMAs.
+  // Weights of the next segment are read while one is multiplied, where registers allow: else MMAs are serialised.
   static constexpr bool kWordsAhead = kTokens <= 96 && kTokens != 48;
 
   // Fragments of a warpgroup in flight, as registers allow.
