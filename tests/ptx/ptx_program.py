@@ -66,19 +66,14 @@ def host_sources() -> list[Path]:
     return [*sources, Path(__file__).with_name("harness.cpp")]
 
 
-def is_neutral(folder: KernelFolder) -> bool:
-    """Whether the kernels use nothing that only one architecture has."""
-    return not folder.name.startswith("sm")
-
-
 @cache
 def program(arch: str) -> Program:
-    """The launch code with PTX for `arch` ("90a", "100a", "103a") of every neutral kernel, built for it in the package
-    or not, and of the kernels written for it; the others keep their own architecture's."""
+    """The launch code with PTX for `arch` ("90a", "100a", "103a") of the kernels that the package builds for it; the
+    others keep their own architecture's."""
     flags = [*device_flags(), *HOST_FLAGS]
     jobs = [(source, flags) for source in host_sources()]
     for folder in kernel_folders():
-        archs = [arch] if is_neutral(folder) or arch in folder.archs else folder.archs[:1]
+        archs = [arch] if arch in folder.archs else folder.archs[:1]
         jobs += [(source, [*flags, *architecture_flags(archs)]) for source in folder.sources]
     loaded = Program(link_program(compile_objects(jobs, [SOURCES]), f"cake_moe_{arch}"))
     for name in ("cake_launch", "cake_load", "cake_quantize"):

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from ptx_operator import modules
-from ptx_program import is_neutral, kernel_folders, program
+from ptx_program import kernel_folders, program
 
 
 @pytest.mark.parametrize("arch", ["90a", "100a", "103a"])
@@ -25,10 +25,10 @@ def test_every_spelling_is_modelled(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["90a", "100a", "103a"])
 def test_the_census_sees_every_kernel(arch: str) -> None:
-    """What cmake/Sources.cmake declares for the architecture, and every neutral kernel."""
+    """What cmake/Sources.cmake declares for the architecture."""
     found = [kernel for module in modules(arch) for kernel in module.kernels]
     declared = [
-        name for folder in kernel_folders() if arch in folder.archs or is_neutral(folder) for name in folder.kernels
+        name for folder in kernel_folders() if arch in folder.archs for name in folder.kernels
     ]
     assert declared
     for name in declared:
