@@ -27,9 +27,7 @@ def test_every_spelling_is_modelled(arch: str) -> None:
 def test_the_census_sees_every_kernel(arch: str) -> None:
     """What cmake/Sources.cmake declares for the architecture."""
     found = [kernel for module in modules(arch) for kernel in module.kernels]
-    declared = [
-        name for folder in kernel_folders() if arch in folder.archs for name in folder.kernels
-    ]
+    declared = [name for folder in kernel_folders() if arch in folder.archs for name in folder.kernels]
     assert declared
     for name in declared:
         assert any(f"{len(name)}{name}" in kernel for kernel in found), name
