@@ -25,7 +25,7 @@ constexpr PathRow kSm90Rows[] = {
     {960, "weight_bound_24", Shape::kPrologue, 24, kSix, kFour, Pool::kPerSm, "up to 17 rows an expert"},
     {1312, "weight_bound_32", Shape::kPrologue, 32, kSix, kFour, Pool::kPerSm, "up to 23 rows an expert"},
     {2048, "balanced_48", Shape::kPrologue, 48, kSix, kFour, Pool::kPerSm, "up to 37 rows an expert"},
-    {2880, "balanced_64", Shape::kPrologue, 64, kFour, kFour, Pool::kPerSm, "up to 51 rows an expert"},
+    {2880, "balanced_64", Shape::kPrologue, 64, kSix, kFour, Pool::kPerSm, "up to 51 rows an expert"},
     {3584, "balanced_80", Shape::kPrologue, 80, kFour, kFour, Pool::kPerSm, "up to 64 rows an expert"},
     {4736, "tensor_bound_96", Shape::kPrologue, 96, kFour, kFour, Pool::kPerSm, "up to 85 rows an expert"},
     {5312, "tensor_bound_112", Shape::kPrologue, 112, kFour, kTwoFc2, Pool::kPerSm, "up to 95 rows an expert"},

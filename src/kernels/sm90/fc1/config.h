@@ -14,7 +14,7 @@ struct Config {
   static constexpr bool kWide = kTokens > 8;  // one CTA fills the SM; more weight rows reuse the tokens
   static constexpr bool kWarpMma = kTokens == 8;
   // Of 64 weight rows each; they cover for each other. As many as divide the rows and as registers allow.
-  static constexpr int kConsumers = !kWide ? 2 : kTokens <= 48 ? 6 : 4;
+  static constexpr int kConsumers = !kWide ? 2 : kTokens <= 64 ? 6 : 4;
   static constexpr int kTileRows = 64 * kConsumers;
   static constexpr int kRowBlocks = kFc1Rows / kTileRows;  // units of a token tile
   static constexpr int kTokenWarps = kWide ? 3 : 1;        // producers; one more warp brings weights
@@ -27,10 +27,10 @@ struct Config {
   static constexpr int kLaunchRegisters = kConsumers == 6 ? 72 : 96;  // the compiler's share before they move
 
   // Weights of the next segment are read while one is multiplied, where registers allow: else MMAs are serialised.
-  static constexpr bool kWordsAhead = kTokens <= 96 && kTokens != 48;
+  static constexpr bool kWordsAhead = kTokens <= 96 && kTokens != 48 && kTokens != 64;
 
   // Fragments of a warpgroup in flight, as registers allow.
-  static constexpr int kFragments = kTokens <= 32 || kTokens == 64 ? 2 : 1;
+  static constexpr int kFragments = kTokens <= 32 ? 2 : 1;
 
   // A stage is K = 256: 128 bytes of each weight row, one word of scales of each row; 512 bytes of each token, in a
   // ring of their own.
