@@ -324,7 +324,7 @@ def test_wrong_arguments(arguments: list[str]) -> None:
     assert ended.value.code == 2
 
 
-@pytest.mark.parametrize(("arch", "sms", "paths"), [("sm_90a", 132, 16), ("sm_100a", 148, 10), ("sm_103a", 160, 10)])
+@pytest.mark.parametrize(("arch", "sms", "paths"), [("sm_90a", 132, 17), ("sm_100a", 148, 10), ("sm_103a", 160, 10)])
 def test_every_path_of_a_gpu_is_checked(arch: str, sms: int, paths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda", 0)
     monkeypatch.setattr(checks, "target", lambda _: (arch, sms))
