@@ -42,6 +42,7 @@ class Builder {
         add({.stage = Stage::kQuantize, .tile_tokens = 1, .grid = problem_.num_tokens});
         add({.stage = Stage::kRoute, .tile_tokens = problem_.num_tokens, .grid = 1});
         add_gemms();
+        add_finalize();
         break;
       case Shape::kPrologue:
         add_prologue();
@@ -54,13 +55,16 @@ class Builder {
       case Shape::kPooled:
         add_prologue();
         add_experts();
+        add_finalize();
         break;
       case Shape::kFused:
+        add_experts();
+        add_finalize();
+        break;
       case Shape::kWhole:
         add_experts();
         break;
     }
-    if (row_.shape == Shape::kStaged || row_.shape == Shape::kPooled || row_.shape == Shape::kFused) add_finalize();
     return plan_;
   }
 
